@@ -1,0 +1,172 @@
+"""Records: one JSON line for each decision (oracle prefix) or episode (free run), written as they happen.
+
+The schema and its documentation are one thing: the dataclasses below. `eval_tasks` writes records and
+`stats` reads them; neither keeps a second copy of the schema. No lm-eval, torch or network here.
+
+Invariant: a file holds each `id` at most once per cell, and records of two different cells are never merged.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Literal
+
+SCHEMA = "stsr.record/1"
+
+
+class RecordError(ValueError):
+    """A record that cannot be read, or that contradicts another one. The message names file, line and id."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What was evaluated, by what, on what. Two records belong together only if their cells are equal."""
+
+    model: str
+    """Hub id or path of the base model."""
+    model_revision: str
+    """Commit of the base model, or "unknown"."""
+    adapter: str
+    """Hub id or path of the adapter; "" for the base alone."""
+    adapter_revision: str
+    """Commit of the adapter, or "" for the base alone."""
+    data: str
+    """Hub id of the data set."""
+    data_revision: str
+    """Commit of the data set."""
+    split: str
+    """Split of the data set, for example "test"."""
+    family: str
+    """Task family, for example "chain"."""
+    horizon: int
+    """Number of required operations of each task."""
+    view: str
+    """View of the state that the prompts showed."""
+    chat_template: str
+    """First 16 hex digits of the SHA-256 of the chat template; "none" for plain text."""
+    dtype: str
+    """Parameter type of the model, for example "float32"; "unknown" for a server."""
+    backend: str
+    """lm-eval model class, for example "HFLM"."""
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One call of the model and what the environment said about it."""
+
+    prompt: str
+    """The exact text that the model saw (after the chat template, where the client renders it)."""
+    output: str
+    """The raw text that it returned."""
+    call: dict[str, Any] | None
+    """The parsed call, or None when the output holds none."""
+    verdict: str
+    """"accepted", or the reason of the rejection (see generators.environment.Reason)."""
+    error: str
+    """The error text that the next prompt shows; "" when accepted."""
+    remaining: int
+    """Calls left before this one."""
+    prompt_tokens: int | None
+    """Length of the prompt in tokens; None where the backend has no tokenizer here."""
+    output_tokens: int | None
+    """Length of the output in tokens, end-of-turn token not counted; None as above."""
+
+
+@dataclass(frozen=True)
+class DecisionRecord:
+    """One oracle-prefix probe: the gold prefix is restored, the model makes one call."""
+
+    id: str
+    """Row id, for example "chain-h4/62000#3@compact"."""
+    task: str
+    """Task id, for example "chain-h4/62000"."""
+    fingerprint: str
+    """Fingerprint of the task."""
+    stage: int
+    """1..H: position of the decision on the gold path."""
+    agree: bool
+    """The canonical action, and legal."""
+    turn: Turn
+    """The call."""
+    cell: Cell
+    """The cell that the decision belongs to."""
+    kind: Literal["oracle_prefix"] = "oracle_prefix"
+    """Discriminates the two kinds of record."""
+    schema: str = SCHEMA
+    """Version of this schema."""
+
+
+@dataclass(frozen=True)
+class EpisodeRecord:
+    """One free run: the model's own calls drive the environment until success or the budget's end."""
+
+    id: str
+    """Episode id, for example "chain-h4/62000@compact"."""
+    task: str
+    """Task id."""
+    fingerprint: str
+    """Fingerprint of the task."""
+    success: bool
+    """Every required artifact verified, contents and ancestry."""
+    verified: int
+    """Number of required operations verified at the end, 0..H."""
+    calls: int
+    """Attempted calls, rejected ones included, 1..2H."""
+    rejections: int
+    """Rejected calls."""
+    turns: list[Turn]
+    """The calls in order."""
+    cell: Cell
+    """The cell that the episode belongs to."""
+    kind: Literal["free_run"] = "free_run"
+    """Discriminates the two kinds of record."""
+    schema: str = SCHEMA
+    """Version of this schema."""
+
+
+Record = DecisionRecord | EpisodeRecord
+
+
+def to_json(record: Record) -> str:
+    """One line of JSON, keys sorted, without the newline."""
+    return json.dumps(asdict(record), sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def from_json(line: str, where: str = "record") -> Record:
+    """The inverse of `to_json`. Raises RecordError that names `where` for anything else."""
+    try:
+        raw = json.loads(line)
+        if raw["schema"] != SCHEMA:
+            raise RecordError(f"{where}: schema {raw['schema']!r}, this version reads {SCHEMA!r}")
+        raw["cell"] = Cell(**raw["cell"])
+        if raw["kind"] == "oracle_prefix":
+            return DecisionRecord(**{**raw, "turn": Turn(**raw["turn"])})
+        if raw["kind"] == "free_run":
+            return EpisodeRecord(**{**raw, "turns": [Turn(**turn) for turn in raw["turns"]]})
+    except RecordError:
+        raise
+    except (ValueError, KeyError, TypeError) as error:
+        raise RecordError(f"{where}: not a record: {error!r}") from error
+    raise RecordError(f"{where}: unknown kind {raw['kind']!r}")
+
+
+def read(paths: Iterable[Path]) -> Iterator[Record]:
+    """All records of the files, in order. Raises RecordError for a broken line or an id twice in one cell."""
+    seen: set[tuple[str, str, Cell]] = set()
+    for path in paths:
+        with open(path, encoding="utf-8") as lines:
+            for number, line in enumerate(lines, 1):
+                record = from_json(line, f"{path}:{number}")
+                key = (record.kind, record.id, record.cell)
+                if key in seen:
+                    raise RecordError(f"{path}:{number}: {record.id} stands twice in its cell")
+                seen.add(key)
+                yield record
+
+
+def differing(a: Cell, b: Cell) -> list[str]:
+    """Names of the fields in which two cells differ."""
+    return [field.name for field in fields(Cell) if getattr(a, field.name) != getattr(b, field.name)]
