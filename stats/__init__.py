@@ -1,0 +1,1 @@
+"""Statistics over evaluation records: estimators, crossovers, figures and the report. No model calls."""
