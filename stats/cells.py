@@ -4,13 +4,12 @@
     for cell in cells:
         print(cell.cell.adapter, cell.cell.view, cell.metrics())
 
-Invariant: a cell's arrays are in order of task id and complete. A missing decision, a task twice, NaN, or a count
-that contradicts another one is a CellError that names the record; nothing is dropped or filled in.
+Invariant: a cell's arrays are in order of task id and complete. A missing decision, a task twice, NaN, or a
+count that contradicts another one is a CellError that names the record; nothing is dropped or filled in.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
@@ -81,12 +80,12 @@ class OracleCell:
     @property
     def counts(self) -> IntArray:
         """[n_tasks]: right decisions of each task, of `trials`."""
-        return self.agree.sum(axis=1)
+        return np.asarray(self.agree.sum(axis=1), dtype=np.int64)
 
     @property
     def trials(self) -> int:
         """Decisions a task: H."""
-        return self.agree.shape[1]
+        return int(self.agree.shape[1])
 
     @property
     def headline(self) -> Proportion:
@@ -174,7 +173,7 @@ def describe(cell: Cell) -> str:
 
 
 def load(paths: Iterable[Path]) -> list[AnyCell]:
-    """All cells of the record files, oracle-prefix ones first. Raises CellError, or RecordError for a bad line."""
+    """All cells of the record files, oracle-prefix ones first. Raises CellError; RecordError for a bad line."""
     return group(records.read(paths))
 
 
@@ -272,7 +271,7 @@ def _same_fingerprint(fingerprints: dict[str, str], record: Record, cell: Cell) 
     known = fingerprints.setdefault(record.task, record.fingerprint)
     if known != record.fingerprint:
         raise CellError(
-            f"{record.id}: {record.task} has two fingerprints in {describe(cell)}: {known}, {record.fingerprint}"
+            f"{record.id}: fingerprint {record.fingerprint}, but {known} elsewhere in {describe(cell)}"
         )
 
 
@@ -281,7 +280,7 @@ def _some(names: Sequence[str], limit: int = 5) -> str:
 
 
 def check_comparable(cells: Sequence[AnyCell]) -> None:
-    """All cells share base, data, template, dtype and backend; those of one kind share their tasks. Else CellError."""
+    """Raises CellError unless all cells share all but adapter and view, and those of one kind share tasks."""
     first = cells[0]
     for other in cells[1:]:
         mixed = [name for name in records.differing(first.cell, other.cell) if name not in MAY_DIFFER]
@@ -311,12 +310,6 @@ def _check_same_tasks(cells: Sequence[AnyCell]) -> None:
             only_first = sorted(set(first.tasks) - set(other.tasks))
             only_other = sorted(set(other.tasks) - set(first.tasks))
             raise CellError(
-                f"unequal task sets in {first.kind}: only in {describe(first.cell)}: {_some(only_first) or '–'}; "
-                f"only in {describe(other.cell)}: {_some(only_other) or '–'}"
+                f"{first.kind}: unequal task sets: only in {describe(first.cell)}: {_some(only_first) or '–'}"
+                f"; only in {describe(other.cell)}: {_some(only_other) or '–'}"
             )
-
-
-def file_digest(path: Path) -> str:
-    """SHA-256 of a record file, in hex."""
-    with open(path, "rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()

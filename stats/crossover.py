@@ -4,8 +4,8 @@
                          adapters={20260910: {"full": "stsr/h16-full-s20260910", "compact": "..."}})
     crossover = build(spec, load(paths))["free_run"]
 
-Invariant: the task is the unit; seeds are reported one by one with mean and sample SD, and never pooled. Cells
-that differ in more than adapter and view, or in their tasks, are refused (see `cells.check_comparable`).
+Invariant: the task is the unit; seeds are reported one by one with mean and sample SD, and never pooled.
+Cells that differ in more than adapter and view, or in their tasks, are refused (`cells.check_comparable`).
 """
 
 from __future__ import annotations
@@ -112,9 +112,7 @@ def build(
     """
     used = [cell for cell in cells if _belongs(spec, cell)]
     if not used:
-        found = (
-            ", ".join(sorted({f"{cell.cell.model} {describe(cell.cell)}" for cell in cells})) or "no cells"
-        )
+        found = ", ".join(sorted({f"{c.cell.model} {describe(c.cell)}" for c in cells})) or "no cells"
         raise CellError(f"no cell of base {spec.base} at H{spec.horizon} in {spec.views}; found: {found}")
     check_comparable(used)
     _check_revisions(used)
@@ -141,7 +139,7 @@ def _check_revisions(cells: Sequence[AnyCell]) -> None:
         known = revisions.setdefault(cell.cell.adapter, cell.cell.adapter_revision)
         if known != cell.cell.adapter_revision:
             raise CellError(
-                f"adapter {cell.cell.adapter} enters with two revisions: {known}, {cell.cell.adapter_revision}"
+                f"adapter {cell.cell.adapter} has two revisions: {known} and {cell.cell.adapter_revision}"
             )
 
 
