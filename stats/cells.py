@@ -64,7 +64,7 @@ class FreeRunMetrics(NamedTuple):
     """Rejected calls by reason."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class OracleCell:
     """Oracle-prefix decisions of one cell."""
 
@@ -106,7 +106,7 @@ class OracleCell:
         return [wilson(int(column.sum()), len(self.tasks)) for column in self.agree.T]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class FreeRunCell:
     """Free-run episodes of one cell, one a task."""
 
@@ -173,7 +173,7 @@ def describe(cell: Cell) -> str:
 
 
 def load(paths: Iterable[Path]) -> list[AnyCell]:
-    """All cells of the record files, oracle-prefix ones first. Raises CellError; RecordError for a bad line."""
+    """All cells of record files, oracle-prefix ones first. Raises CellError, RecordError for a bad line."""
     return group(records.read(paths))
 
 

@@ -97,6 +97,10 @@ class Crossover:
     untuned: dict[str, AnyCell]
     """Test view -> cell of the base alone, where its records exist."""
 
+    def all_cells(self) -> list[AnyCell]:
+        """Every cell of the crossover, the untuned base last."""
+        return [cell for seed in self.seeds for cell in seed.cells.values()] + list(self.untuned.values())
+
 
 def build(
     spec: CrossoverSpec,

@@ -3,7 +3,8 @@
     picture = interaction(crossover, Path("figures/free-run"))     # writes free-run.png and free-run.svg
 
 Invariants: training views differ in colour (Okabe-Ito), marker and dash, so that grey print and colour-blind
-readers lose nothing; bars and bands are Wilson 95%; the same input gives the same bytes (no dates or random ids).
+readers lose nothing; bars and bands are Wilson 95%; the same input gives the same bytes (no dates, no random
+ids).
 """
 
 from __future__ import annotations
@@ -47,10 +48,11 @@ UNTUNED = Look("#555555", "^", ":")
 
 
 class Picture(NamedTuple):
-    """A figure on disk with the text that stands in for it."""
+    """A figure on disk with the line under it and the text that stands in for it."""
 
     png: Path
     svg: Path
+    caption: str
     alt: str
 
 
@@ -74,7 +76,9 @@ def interaction(crossover: Crossover, stem: Path) -> Picture:
         for axes in panels[::columns]:
             axes.set(ylim=(-4, 104), ylabel=f"{LABELS[crossover.kind]}\n(% of {cell.n} {cell.unit}s)")
         _legend(figure, panels[0])
-        return _save(figure, stem, _interaction_alt(crossover))
+        label = LABELS[crossover.kind].capitalize()
+        caption = f"{label} under each test view. Bars: {cell.method}; unit: {cell.unit}."
+        return _save(figure, stem, caption, _interaction_alt(crossover))
 
 
 def stage_curves(crossover: Crossover, stem: Path) -> Picture:
@@ -92,13 +96,14 @@ def stage_curves(crossover: Crossover, stem: Path) -> Picture:
                     if test in by_view:
                         _band(axes, _stages(by_view[test]), label, look)
                 axes.set_title(f"training seed {seed.seed}, tested on {test}", fontsize=9)
-        step = max(1, horizon // 8)
+        cell, step = next(iter(crossover.seeds[0].cells.values())), max(1, horizon // 8)
         for axes in grid[-1]:
             axes.set(xlabel="stage", xticks=range(1, horizon + 1, step), xlim=(0.5, horizon + 0.5))
         for axes in grid[:, 0]:
             axes.set(ylim=(-4, 104), ylabel=f"oracle accuracy\n(% of {len(crossover.tasks)} tasks)")
         _legend(figure, grid[0, 0])
-        return _save(figure, stem, _stages_alt(crossover))
+        caption = f"Oracle-prefix accuracy at each stage. Bands: {_stages(cell)[0].method}; unit: task."
+        return _save(figure, stem, caption, _stages_alt(crossover))
 
 
 def _series(crossover: Crossover, seed: SeedCrossover) -> list[tuple[str, dict[str, AnyCell], Look, float]]:
@@ -159,11 +164,11 @@ def _legend(figure: Figure, axes: Axes) -> None:
     figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), frameon=False)
 
 
-def _save(figure: Figure, stem: Path, alt: str) -> Picture:
+def _save(figure: Figure, stem: Path, caption: str, alt: str) -> Picture:
     png, svg = stem.with_name(stem.name + ".png"), stem.with_name(stem.name + ".svg")
     figure.savefig(png, dpi=200, metadata={"Software": None})
     figure.savefig(svg, metadata={"Date": None, "Creator": None})
-    return Picture(png, svg, alt)
+    return Picture(png, svg, caption, alt)
 
 
 def _interaction_alt(crossover: Crossover) -> str:
