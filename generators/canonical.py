@@ -1,0 +1,45 @@
+"""Canonical JSON and fingerprints: one value, one text, one hash.
+
+Invariant: equal values give equal bytes on every platform. Keys are sorted, integers stay integers, and a
+type without one obvious text (a float, a set, None) is an error instead of a guess.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+Json = str | int | bool | list[Any] | dict[str, Any]
+
+
+def _check(value: object, where: str) -> None:
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise TypeError(f"{where}: the key {key!r} is not a string")
+            _check(item, f"{where}.{key}")
+    elif isinstance(value, (list, tuple)):
+        for index, item in enumerate(value):
+            _check(item, f"{where}[{index}]")
+    elif not isinstance(value, (str, int)):
+        raise TypeError(f"{where}: a {type(value).__name__} has no canonical form")
+
+
+def canonical(value: Json) -> str:
+    """Canonical JSON text. Raises TypeError, with the place, for anything but str, int, bool, list and dict.
+
+    >>> canonical({"b": [1, -2], "a": "x"})
+    '{"a":"x","b":[1,-2]}'
+    """
+    _check(value, "value")
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+
+
+def fingerprint(value: Json) -> str:
+    """The first 32 hex digits (128 bits) of the SHA-256 of the canonical text.
+
+    >>> fingerprint({"a": 1})
+    '015abd7f5cc57a2dd94b7590f04ad808'
+    """
+    return hashlib.sha256(canonical(value).encode()).hexdigest()[:32]

@@ -1,0 +1,94 @@
+"""Chains: map, sort, filter, select, repeated over one table until H operations are done.
+
+Invariants (ours where the paper is silent): every step visibly changes its table, values stay in -99..99,
+no table is empty, and at each stage exactly one recipe can run.
+Source: section 3.1 and appendix A.1 of the paper.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Any
+
+from stsr.generators.randomness import Stream, keyed
+from stsr.generators.tables import LIMIT, TOOLS, Table
+from stsr.generators.tasks import Recipe, Task
+
+FAMILY = "chain"
+HORIZONS = (4, 8, 16)
+CYCLE = ("map_column", "sort_rows", "filter_rows", "select_columns")
+NAMES = ("id", "x", "y", "z")
+
+
+class DeadEnd(Exception):
+    """No parameters would change the table; the caller starts over with fresh numbers."""
+
+
+def generate(horizon: int, seed: int) -> Task:
+    """The chain of `horizon` operations for `seed`.
+
+    Raises ValueError for a horizon that is not one of HORIZONS.
+
+    >>> task = generate(4, 62000)
+    >>> [recipe.tool for recipe in task.recipes], task.id
+    (['map_column', 'sort_rows', 'filter_rows', 'select_columns'], 'chain-h4/62000')
+    """
+    if horizon not in HORIZONS:
+        raise ValueError(f"chains have horizon {', '.join(map(str, HORIZONS))}; not {horizon}")
+    for attempt in count():
+        try:
+            source, recipes = chain(horizon, keyed(FAMILY, seed, "task", horizon, attempt))
+        except DeadEnd:
+            continue
+        return Task(FAMILY, horizon, seed, (("s0", source),), recipes, tuple(range(horizon)))
+    raise AssertionError("unreachable")
+
+
+def chain(horizon: int, stream: Stream) -> tuple[Table, tuple[Recipe, ...]]:
+    """Source table and recipes s0 -> a1 -> ... -> a{horizon}; any horizon from 1. Raises DeadEnd."""
+    filters = sum(CYCLE[step % 4] == "filter_rows" for step in range(horizon))
+    table = source = _source(stream, filters)
+    recipes = []
+    for step in range(horizon):
+        tool = CYCLE[step % 4]
+        filters -= tool == "filter_rows"
+        params = _params(tool, table, filters, stream)
+        changed = TOOLS[tool](table, params)
+        if changed == table:
+            raise DeadEnd
+        recipes.append(Recipe(tool, (f"a{step}" if step else "s0",), f"a{step + 1}", params))
+        table = changed
+    return source, tuple(recipes)
+
+
+def _source(stream: Stream, filters: int) -> Table:
+    """A table with enough rows for each filter to drop one and leave two."""
+    columns = NAMES[: stream.between(3, 4)]
+    height = stream.between(max(4, filters + 2), 8)
+    rows = tuple((row + 1, *(stream.between(-9, 9) for _ in columns[1:])) for row in range(height))
+    return Table(columns, rows)
+
+
+def _params(tool: str, table: Table, filters_left: int, stream: Stream) -> dict[str, Any]:
+    """Parameters for `tool` on `table`. `filters_left` later filters still need a row each to drop."""
+    column = stream.choice(table.columns)
+    values = table.column(column)
+    if tool == "map_column":
+        low, high = -LIMIT - min(values), LIMIT - max(values)
+        room = [value for value in range(max(-9, low), min(9, high) + 1) if value]
+        return {"column": column, "operation": "add", "value": stream.choice(room)}
+    if tool == "sort_rows":
+        return {"column": column, "order": stream.choice(("ascending", "descending")), "ties": "keep"}
+    if tool == "filter_rows":
+        return {"column": column, "operator": "at_least", "value": _bound(values, filters_left, stream)}
+    if len(table.columns) > 2:
+        return {"columns": stream.shuffled(table.columns)[:-1], "others": "drop"}
+    return {"columns": list(reversed(table.columns)), "others": "drop"}
+
+
+def _bound(values: list[int], filters_left: int, stream: Stream) -> int:
+    """A value of the column that drops at least one row and keeps at least filters_left + 2."""
+    bounds = [bound for bound in set(values) if filters_left + 2 <= sum(v >= bound for v in values) < len(values)]
+    if not bounds:
+        raise DeadEnd
+    return stream.choice(sorted(bounds))

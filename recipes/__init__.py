@@ -1,0 +1,1 @@
+"""Declared data sets, trainings and experiments, and the code that runs them."""

@@ -1,0 +1,132 @@
+"""What the tiny base model is pretrained on: other instructions over the same kind of state.
+
+The base must read a state and copy a recipe, but must not know the project's task. So each example shows a
+state and one or two recipes as the project does, with an instruction of its own: reply with the recipe, the
+first, the second, or the one whose output (or input) is (or is not) in the state. The project's instruction
+never occurs. Half of the tasks have names that do not count upward, so order of names is no substitute for
+reading the state. To save computation most examples go on with more questions about the same state, and half
+of them leave out the description of the tools.
+
+Invariant: tasks come from streams keyed "pretrain", which no split of a data set uses.
+Source: ours; the paper fine-tunes released Qwen3 models.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from stsr.generators import chain, prompts
+from stsr.generators.environment import REASONS
+from stsr.generators.randomness import Stream, keyed
+from stsr.generators.tables import Table
+from stsr.generators.tasks import Recipe
+from stsr.generators.views import Observation
+
+INSTRUCTIONS = {
+    "only": "Reply with the recipe, exactly as it is printed.",
+    "first": "Reply with the first recipe, exactly as it is printed.",
+    "second": "Reply with the second recipe, exactly as it is printed.",
+    "output_in": "Reply with the recipe whose output exists in the state, exactly as it is printed.",
+    "output_not_in": "Reply with the recipe whose output does not exist in the state, exactly as it is printed.",
+    "input_in": "Reply with the recipe whose input exists in the state, exactly as it is printed.",
+    "input_not_in": "Reply with the recipe whose input does not exist in the state, exactly as it is printed.",
+}
+HORIZONS = (2, 3, 4, 4, 5, 6, 8, 8, 10, 12, 16, 16)
+VIEWS = ("full", "full", "names", "recent2", "half", "half")
+ERRORS = ("", "", *(f"{reason}: the previous call was rejected" for reason in REASONS))
+
+
+TURNS = (1, 1, 6, 8)
+
+
+class Turn(NamedTuple):
+    """One question and its answer."""
+
+    kind: str
+    """Key of INSTRUCTIONS."""
+    prompt: str
+    """The user message."""
+    completion: str
+    """The recipe to copy."""
+
+
+def example(index: int, purpose: str = "train", turns: int | None = None) -> list[Turn]:
+    """Example number `index`, one to eight turns about one state; different purposes share nothing."""
+    for attempt in range(10_000):
+        stream = keyed("pretrain", purpose, index, attempt)
+        try:
+            source, recipes = chain.chain(stream.choice(HORIZONS), stream)
+        except chain.DeadEnd:
+            continue
+        return _turns(stream, source, recipes, turns or stream.choice(TURNS))
+    raise AssertionError("no valid example in 10,000 attempts")
+
+
+def _turns(stream: Stream, source: Table, recipes: tuple[Recipe, ...], turns: int) -> list[Turn]:
+    tables = {"s0": source}
+    for recipe in recipes[: stream.below(len(recipes))]:
+        tables[recipe.output] = recipe.run(tables)
+    if stream.below(2):
+        tables, recipes = _renamed(stream, tables, recipes)
+    out: list[Turn] = []
+    while len(out) < turns:
+        kind = stream.choice(tuple(INSTRUCTIONS))
+        picked = _pick(stream, kind, set(tables), recipes)
+        if picked is not None:
+            shown = [recipe.text for recipe in picked[0]]
+            prompt = _later(kind, shown) if out else _first(stream, kind, shown, tables)
+            out.append(Turn(kind, prompt, picked[1].text))
+    return out
+
+
+def _first(stream: Stream, kind: str, shown: list[str], tables: dict[str, Table]) -> str:
+    instruction = INSTRUCTIONS[kind] + "\n"
+    observation, error = _observe(stream, tables), stream.choice(ERRORS)
+    prompt = prompts.text(observation, shown, 1 + stream.below(32), error, instruction)
+    return prompt.removeprefix(prompts.TOOLS_TEXT + "\n") if stream.below(2) else prompt
+
+
+def _later(kind: str, shown: list[str]) -> str:
+    return "\n".join([INSTRUCTIONS[kind], "", "Recipes:", *shown])
+
+
+def _renamed(
+    stream: Stream, tables: dict[str, Table], recipes: tuple[Recipe, ...]
+) -> tuple[dict[str, Table], tuple[Recipe, ...]]:
+    names = ["s0", *(recipe.output for recipe in recipes)]
+    pool = stream.shuffled([f"{letter}{number}" for letter in "abcs" for number in range(20)])
+    new = dict(zip(names, pool, strict=False))
+    renamed = tuple(Recipe(r.tool, tuple(new[i] for i in r.inputs), new[r.output], r.params) for r in recipes)
+    return {new[name]: table for name, table in tables.items()}, renamed
+
+
+def _pick(
+    stream: Stream, kind: str, present: set[str], recipes: tuple[Recipe, ...]
+) -> tuple[list[Recipe], Recipe] | None:
+    """Recipes to show and the one to copy; None if exactly one match among two cannot be had."""
+    if kind == "only":
+        gold = stream.choice(recipes)
+        return [gold], gold
+    if kind in ("first", "second"):
+        shown = stream.shuffled(recipes)[:2]
+        return shown, shown[kind == "second"]
+    side, _, wanted = kind.partition("_")
+    names = [recipe.output if side == "output" else recipe.inputs[0] for recipe in recipes]
+    fits = [(name in present) == (wanted == "in") for name in names]
+    right = [recipe for recipe, fit in zip(recipes, fits, strict=True) if fit]
+    wrong = [recipe for recipe, fit in zip(recipes, fits, strict=True) if not fit]
+    if not right or not wrong:
+        return None
+    gold = stream.choice(right)
+    return stream.shuffled([gold, stream.choice(wrong)]), gold
+
+
+def _observe(stream: Stream, tables: dict[str, Table]) -> Observation:
+    view, names = stream.choice(VIEWS), list(tables)
+    shown = {
+        "full": set(names),
+        "names": set[str](),
+        "recent2": set(names[-2:]),
+        "half": {name for name in names if stream.below(2)},
+    }[view]
+    return Observation(tuple((name, table if name in shown else None) for name, table in tables.items()))
