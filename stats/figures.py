@@ -40,11 +40,14 @@ class Look(NamedTuple):
     color: str
     marker: str
     linestyle: str
+    markersize: float
+    markerfacecolor: str
 
 
-# Okabe-Ito vermillion and blue, and a grey: they differ in lightness too.
-TRAINED = (Look("#D55E00", "o", "-"), Look("#0072B2", "s", "--"))
-UNTUNED = Look("#555555", "^", ":")
+# Okabe-Ito vermillion and blue, and a grey: they differ in lightness too. A ring around a smaller square
+# stays visible where the two lines lie on each other, as they do at 100%.
+TRAINED = (Look("#D55E00", "o", "-", 6.5, "white"), Look("#0072B2", "s", "--", 3.5, "#0072B2"))
+UNTUNED = Look("#555555", "^", ":", 4, "#555555")
 
 
 class Picture(NamedTuple):
@@ -62,7 +65,7 @@ def interaction(crossover: Crossover, stem: Path) -> Picture:
     columns = min(3, count)
     rows = -(-count // columns)
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(1.2 + 2.1 * max(columns, 1.5), 0.8 + 2.6 * rows), layout="constrained")
+        figure = Figure(figsize=(1.2 + 2.1 * max(columns, 2), 0.8 + 2.6 * rows), layout="constrained")
         panels = figure.subplots(rows, columns, sharey=True, squeeze=False).ravel()
         for axes, seed in zip(panels, crossover.seeds, strict=False):
             for label, by_view, look, shift in _series(crossover, seed):
@@ -144,7 +147,6 @@ def _bars(axes: Axes, xs: list[float], shown: Sequence[Proportion], label: str, 
         ],
         label=label,
         capsize=3,
-        markersize=6,
         linewidth=1.4,
         elinewidth=1.0,
         clip_on=False,
@@ -156,12 +158,16 @@ def _band(axes: Axes, shown: Sequence[Proportion], label: str, look: Look) -> No
     stages = list(range(1, len(shown) + 1))
     middle, low, high = _percentages(shown)
     axes.fill_between(stages, low, high, color=look.color, alpha=0.15, linewidth=0)
-    axes.plot(stages, middle, label=label, markersize=4, linewidth=1.3, clip_on=False, **look._asdict())
+    axes.plot(stages, middle, label=label, linewidth=1.3, clip_on=False, **look._asdict())
 
 
 def _legend(figure: Figure, axes: Axes) -> None:
     handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), frameon=False)
+    # One row if it fits (about 0.075 inch a letter and 0.6 a handle), else one column.
+    fits = sum(0.6 + 0.075 * len(label) for label in labels) < figure.get_figwidth()
+    figure.legend(
+        handles, labels, loc="outside upper center", ncols=len(labels) if fits else 1, frameon=False
+    )
 
 
 def _save(figure: Figure, stem: Path, caption: str, alt: str) -> Picture:

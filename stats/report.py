@@ -70,9 +70,8 @@ def write_report(records: list[Path], spec: CrossoverSpec, provenance: dict[str,
         if "free_run" in crossovers:
             sections.append(behaviour_section(crossovers["free_run"]))
         sections += [paper_section(main), _provenance(records, cells, crossovers, provenance)]
-        title = f"Crossover of {' and '.join(spec.views)} views at H{spec.horizon}: {spec.base}"
         page: dict[str, object] = {
-            "title": title,
+            "title": f"Crossover of {' and '.join(spec.views)} views at H{spec.horizon}",
             "finding": finding(main),
             "limits": limits(main),
             "sections": sections,
@@ -198,7 +197,7 @@ def _provenance(
         ("file", "lines", "SHA-256"),
         tuple((name, *_file_facts(path)) for name, path in zip(names, paths, strict=True)),
         "One line is one decision or one episode, with its prompt, output and verdict.",
-        1,
+        3,
     )
     command = f"python -m stsr.stats.report --inputs inputs.json --out again {shlex.join(names)}"
     return Section(

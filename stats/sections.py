@@ -105,7 +105,8 @@ def finding(crossover: Crossover) -> str:
     first, second = spec.views
     example = seeds[0].cells[first, first]
     where = f"{len(crossover.tasks)} H{spec.horizon} {example.cell.family} tasks ({example.cell.split} split)"
-    what = "free runs of" if crossover.kind == "free_run" else "oracle-prefix probes of"
+    free = crossover.kind == "free_run"
+    what, scored = ("free runs", "successes") if free else ("oracle-prefix probes", "right decisions")
     effects = _listed([points(seed.interaction.interval.estimate) for seed in seeds])
     if len(seeds) == 1:
         interaction = seeds[0].interaction
@@ -119,23 +120,24 @@ def finding(crossover: Crossover) -> str:
             f"mean {points(crossover.interaction.mean)}, sample SD {percent(crossover.interaction.sd)}"
         )
     counts = ", ".join(
-        f"{train}-trained on {test} {_listed([k_of_n(seed.cells[train, test].headline) for seed in seeds])}"
+        f"{train}→{test} {_listed([k_of_n(seed.cells[train, test].headline) for seed in seeds])}"
         for train in (second, first)
         for test in (second, first)
     )
     return (
-        f"In {what} {where}, the training-view by test-view interaction was {effects} percentage points "
-        f"({spread}): {counts}."
+        f"In {what} of {spec.base} adapters on {where}, the training-view by test-view interaction was "
+        f"{effects} percentage points "
+        f"({spread}); {scored}, trained→tested: {counts}."
     )
 
 
 def limits(crossover: Crossover) -> str:
     """What the finding does not say."""
     count = len(crossover.seeds)
-    seeds = "one training seed says" if count == 1 else f"{count} training seeds describe themselves and say"
+    seeds = "One training seed does" if count == 1 else f"{count} training seeds do"
     return (
-        "Intervals and p values are over tasks and hold for the adapters evaluated here; "
-        f"{seeds} nothing certain about other seeds, bases, horizons or kinds of task."
+        "Intervals and p values are over tasks and hold for the adapters evaluated here. "
+        f"{seeds} not speak for other seeds, nor this report for other bases, horizons or tasks."
     )
 
 
@@ -146,7 +148,7 @@ def crossover_section(crossover: Crossover, pictures: Sequence[Picture]) -> Sect
         "The model's own calls drive the environment until success or until its budget of twice the horizon "
         "is spent. Success: every required artifact verified, contents and ancestry."
         if free
-        else "Each decision is asked after restoring the gold prefix, so a wrong answer never affects the next "
+        else "Each decision is asked after restoring the gold prefix: a wrong answer never affects the next "
         "one. Clean path: all decisions of a task right. Post-4: stages 5 and later."
     )
     return Section(
@@ -256,7 +258,8 @@ def behaviour_section(crossover: Crossover) -> Section:
         m = cell.metrics()
         rows.append((*place, f"{m.calls:.2f}", percent(m.progress), k_of_n(m.rejection), k_of_n(m.recovery)))
         reasons.append((*place, ", ".join(f"{name} {count}" for name, count in m.reasons.items()) or DASH))
-    note = _note(crossover.seeds[0].cells[crossover.spec.views].headline)
+    success = crossover.seeds[0].cells[crossover.spec.views].headline
+    given = f"Given: {success.conditioning}. Null: {success.null}."
     return Section(
         id="behaviour",
         title="Calls, rejections and recovery",
@@ -265,7 +268,8 @@ def behaviour_section(crossover: Crossover) -> Section:
                 "Mean calls, mean progress, episodes with a rejected call, and successes among those",
                 (*PLACE, "calls", "progress %", "rejection", "recovery"),
                 tuple(rows),
-                f"{note} Recovery: unit, episode with a rejected call; {DASH} where no episode has one. "
+                f"Unit: {success.unit} (n = {success.n}); for recovery, an episode with a rejected call, "
+                f"{DASH} where there is none. {given} "
                 "Policies meet different errors with different budgets left: recovery does not rank them.",
                 3,
             ),
@@ -273,7 +277,7 @@ def behaviour_section(crossover: Crossover) -> Section:
                 "Rejected calls by reason",
                 (*PLACE, "reason and count"),
                 tuple(reasons),
-                "Unit: rejected call. Given: the episodes above. Null: none (a count).",
+                f"Unit: rejected call. {given}",
                 4,
             ),
         ),
