@@ -61,8 +61,11 @@ class Contrast(NamedTuple):
     """One paired comparison of cells over the same tasks. Effects are fractions; times 100, points."""
 
     name: str
+    """Its cells as training view→test view, for example "compact→full − full→full"."""
     interval: Interval
+    """Effect with its task bootstrap interval."""
     test: PairedTest
+    """Two-sided sign-flip test over tasks."""
 
 
 @dataclass(frozen=True)
@@ -196,10 +199,10 @@ def _build_seed(
         seed=training_seed,
         cells=cells,
         contrasts=(
-            contrast(f"{c} minus {f} training, {f} test", lambda x: x[..., cf] - x[..., ff]),
-            contrast(f"{c} minus {f} training, {c} test", lambda x: x[..., cc] - x[..., fc]),
-            contrast(f"{c} minus {f} test, {f} training", lambda x: x[..., fc] - x[..., ff]),
-            contrast(f"{c} minus {f} test, {c} training", lambda x: x[..., cc] - x[..., cf]),
+            contrast(f"{c}→{f} − {f}→{f}", lambda x: x[..., cf] - x[..., ff]),
+            contrast(f"{c}→{c} − {f}→{c}", lambda x: x[..., cc] - x[..., fc]),
+            contrast(f"{f}→{c} − {f}→{f}", lambda x: x[..., fc] - x[..., ff]),
+            contrast(f"{c}→{c} − {c}→{f}", lambda x: x[..., cc] - x[..., cf]),
         ),
         interaction=contrast(
             "difference of differences",

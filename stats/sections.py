@@ -126,8 +126,7 @@ def finding(crossover: Crossover) -> str:
     )
     return (
         f"In {what} of {spec.base} adapters on {where}, the training-view by test-view interaction was "
-        f"{effects} percentage points "
-        f"({spread}); {scored}, trained→tested: {counts}."
+        f"{effects} percentage points ({spread}); {scored}, trained→tested: {counts}."
     )
 
 
@@ -212,7 +211,7 @@ def _contrasts(crossover: Crossover) -> Table:
         for c in (*seed.contrasts, seed.interaction)
     )
     return Table(
-        caption="Paired contrasts, in percentage points",
+        caption="Paired contrasts of trained→tested cells, in percentage points",
         head=("seed", "contrast", "effect", "95% interval", "p (two-sided)"),
         rows=rows,
         note=_contrast_note(crossover.seeds),

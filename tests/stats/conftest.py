@@ -1,7 +1,7 @@
-"""Synthetic records with counts that are chosen by hand, so that the expected numbers need no code under test.
+"""Synthetic records with counts chosen by hand, so that no expected number needs the code under test.
 
-`records` is the maker: give it outcomes, get records. `paper` builds the original-seed crossover of the paper's
-Tables 16 and 20: 20 tasks, H16, four cells, whose joint outcomes the printed counts determine.
+`records` is the maker: give it outcomes, get records. `paper_free_run` and `paper_oracle` are the original
+seed's crossover of the paper's Tables 16 and 20: 20 tasks, H16, four cells.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def records() -> Maker:
 
 @pytest.fixture(scope="session")
 def paper_free_run(records: Maker) -> dict[str, list[Record]]:
-    """Free runs of Tables 16 and 20: tasks 0-11 both full-trained cells win, 12-16 full only, 17-19 compact only.
+    """Free runs of Tables 16 and 20. Full-trained wins: tasks 0-11 in both views, 12-16 full, 17-19 compact.
 
     FF: 17 won in 16 calls, 3 lost in 32 (mean 18.40), progress 93.75% = 300/320.
     FC: 12 clean wins, 3 recoveries in 56 calls, 5 lost (mean 20.40), progress 94.063% = 301/320.
