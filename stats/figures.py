@@ -78,7 +78,7 @@ def interaction(crossover: Crossover, stem: Path) -> Picture:
         cell = crossover.seeds[0].cells[views].headline
         for axes in panels[::columns]:
             axes.set(ylim=(-4, 104), ylabel=f"{LABELS[crossover.kind]}\n(% of {cell.n} {cell.unit}s)")
-        _legend(figure, panels[0])
+        _legend(figure)
         label = LABELS[crossover.kind].capitalize()
         caption = f"{label} under each test view. Bars: {cell.method}; unit: {cell.unit}."
         return _save(figure, stem, caption, _interaction_alt(crossover))
@@ -104,7 +104,7 @@ def stage_curves(crossover: Crossover, stem: Path) -> Picture:
             axes.set(xlabel="stage", xticks=range(1, horizon + 1, step), xlim=(0.5, horizon + 0.5))
         for axes in grid[:, 0]:
             axes.set(ylim=(-4, 104), ylabel=f"oracle accuracy\n(% of {len(crossover.tasks)} tasks)")
-        _legend(figure, grid[0, 0])
+        _legend(figure)
         caption = f"Oracle-prefix accuracy at each stage. Bands: {_stages(cell)[0].method}; unit: task."
         return _save(figure, stem, caption, _stages_alt(crossover))
 
@@ -161,8 +161,14 @@ def _band(axes: Axes, shown: Sequence[Proportion], label: str, look: Look) -> No
     axes.plot(stages, middle, label=label, linewidth=1.3, clip_on=False, **look._asdict())
 
 
-def _legend(figure: Figure, axes: Axes) -> None:
-    handles, labels = axes.get_legend_handles_labels()
+def _legend(figure: Figure) -> None:
+    # A series may be missing from a panel: the untuned base may have been run under one view only.
+    found = {
+        label: handle
+        for axes in figure.axes
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    labels, handles = list(found), list(found.values())
     # One row if it fits (about 0.075 inch a letter and 0.6 a handle), else one column.
     fits = sum(0.6 + 0.075 * len(label) for label in labels) < figure.get_figwidth()
     figure.legend(

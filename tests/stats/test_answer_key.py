@@ -111,8 +111,8 @@ def test_table_20_recovery() -> None:
     assert recovery(0, 0) is None  # CC: printed as a dash
 
 
-# Table 21: per-seed scores are not printed. The adjusted values pin output-only to 2^-20 (all 20 seeds positive)
-# times 3, and are consistent with 2^-18 (18 seeds positive, two tied) times 2 for names-only.
+# Table 21: per-seed scores are not printed. The adjusted values pin output-only to 2^-20 (all 20 seeds
+# positive) times 3, and are consistent with 2^-18 (18 seeds positive, two tied) times 2 for names-only.
 
 
 def test_table_21_holm_values_follow_from_consistent_seed_outcomes() -> None:
