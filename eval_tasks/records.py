@@ -132,7 +132,9 @@ Record = DecisionRecord | EpisodeRecord
 
 def to_json(record: Record) -> str:
     """One line of JSON, keys sorted, without the newline."""
-    return json.dumps(asdict(record), sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return json.dumps(
+        asdict(record), sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":")
+    )
 
 
 def from_json(line: str, where: str = "record") -> Record:

@@ -18,12 +18,17 @@ def _check(value: object, where: str) -> None:
         for key, item in value.items():
             if not isinstance(key, str):
                 raise TypeError(f"{where}: the key {key!r} is not a string")
-            _check(item, f"{where}.{key}")
+            if type(item) is not str:
+                _check(item, f"{where}.{key}")
     elif isinstance(value, (list, tuple)):
-        for index, item in enumerate(value):
-            _check(item, f"{where}[{index}]")
+        if not all(type(item) is int for item in value):
+            for index, item in enumerate(value):
+                _check(item, f"{where}[{index}]")
     elif not isinstance(value, (str, int)):
         raise TypeError(f"{where}: a {type(value).__name__} has no canonical form")
+
+
+_ENCODE = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode
 
 
 def canonical(value: Json) -> str:
@@ -33,7 +38,7 @@ def canonical(value: Json) -> str:
     '{"a":"x","b":[1,-2]}'
     """
     _check(value, "value")
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return _ENCODE(value)
 
 
 def fingerprint(value: Json) -> str:

@@ -88,7 +88,9 @@ def _params(tool: str, table: Table, filters_left: int, stream: Stream) -> dict[
 
 def _bound(values: list[int], filters_left: int, stream: Stream) -> int:
     """A value of the column that drops at least one row and keeps at least filters_left + 2."""
-    bounds = [bound for bound in set(values) if filters_left + 2 <= sum(v >= bound for v in values) < len(values)]
+    bounds = [
+        bound for bound in set(values) if filters_left + 2 <= sum(v >= bound for v in values) < len(values)
+    ]
     if not bounds:
         raise DeadEnd
     return stream.choice(sorted(bounds))

@@ -113,7 +113,9 @@ def gold_prefix(task: Task, calls: int) -> State:
     for index in task.gold[:calls]:
         outcome = step(state, task.recipes[index].text)
         if isinstance(outcome, Rejected):
-            raise RuntimeError(f"{task.id}: gold call {task.recipes[index].text} rejected: {outcome.state.error}")
+            raise RuntimeError(
+                f"{task.id}: gold call {task.recipes[index].text} rejected: {outcome.state.error}"
+            )
         state = outcome.state
     return state
 
@@ -124,7 +126,9 @@ def step(state: State, text: str) -> Accepted | Rejected:
         return Rejected(replace(state, error="no calls are left"), "budget-exhausted")
     call = parse_call(text)
     if call is None:
-        return _reject(state, "malformed", "the reply is not one JSON call with tool, inputs, output and params")
+        return _reject(
+            state, "malformed", "the reply is not one JSON call with tool, inputs, output and params"
+        )
     index = state.task.recipe_index.get(canonical(call))
     if index is None:
         return _reject(state, "unknown-recipe", "the call is not one of the recipes of this workflow")

@@ -18,9 +18,12 @@ LIMIT = 99
 Params = Mapping[str, Any]
 
 
+_ENCODE = json.JSONEncoder(separators=(",", ":")).encode
+
+
 def compact_json(value: Any) -> str:
     """JSON as prompts show it: keys in the order given, no spaces."""
-    return json.dumps(value, separators=(",", ":"))
+    return _ENCODE(value)
 
 
 @dataclass(frozen=True)

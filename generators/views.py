@@ -31,7 +31,9 @@ View = Callable[[State, Recipe], Observation]
 
 
 def _showing(state: State, names: Collection[str]) -> Observation:
-    return Observation(tuple((name, table if name in names else None) for name, table in state.artifacts.items()))
+    return Observation(
+        tuple((name, table if name in names else None) for name, table in state.artifacts.items())
+    )
 
 
 def full(state: State, reference: Recipe) -> Observation:

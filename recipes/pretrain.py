@@ -58,7 +58,9 @@ class Recipe:
 
     def rate(self, step: int) -> float:
         """Learning rate at `step` (0-based)."""
-        return self.learning_rate * min(1.0, (step + 1) / self.warmup_steps) * max(0.05, 1 - step / self.steps)
+        return (
+            self.learning_rate * min(1.0, (step + 1) / self.warmup_steps) * max(0.05, 1 - step / self.steps)
+        )
 
 
 Batch = tuple[torch.Tensor, torch.Tensor]
@@ -99,7 +101,9 @@ def conversation(tok: PreTrainedTokenizerFast, turns: list[curriculum.Turn]) -> 
     labels: list[int] = []
     for turn in turns:
         user = [{"role": "user", "content": turn.prompt}]
-        head = tok.apply_chat_template(user, tokenize=False, add_generation_prompt=True, enable_thinking=False)
+        head = tok.apply_chat_template(
+            user, tokenize=False, add_generation_prompt=True, enable_thinking=False
+        )
         context, answer = tok(head)["input_ids"], [*tok(turn.completion)["input_ids"], tok.eos_token_id]
         newline = tok("\n")["input_ids"]
         ids += [*context, *answer, *newline]
@@ -151,7 +155,11 @@ def accuracy(
 
 
 def train_step(
-    model: Qwen3ForCausalLM, tok: PreTrainedTokenizerFast, optimizer: torch.optim.Optimizer, recipe: Recipe, step: int
+    model: Qwen3ForCausalLM,
+    tok: PreTrainedTokenizerFast,
+    optimizer: torch.optim.Optimizer,
+    recipe: Recipe,
+    step: int,
 ) -> float:
     """One optimizer step on examples step*n .. step*n + n-1; returns the mean loss per completion token."""
     n = recipe.examples_per_step
@@ -174,7 +182,9 @@ def train_step(
     return total
 
 
-def save_checkpoint(folder: Path, step: int, model: Qwen3ForCausalLM, optimizer: torch.optim.Optimizer) -> None:
+def save_checkpoint(
+    folder: Path, step: int, model: Qwen3ForCausalLM, optimizer: torch.optim.Optimizer
+) -> None:
     """Weights and optimizer state after `step` steps, as one safetensors file, replaced atomically."""
     tensors = {f"model.{name}": value for name, value in model.named_parameters()}
     for name, value in model.named_parameters():

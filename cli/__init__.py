@@ -1,0 +1,1 @@
+"""The `stsr` command: one thin command per room."""

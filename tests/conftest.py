@@ -1,0 +1,72 @@
+"""Fixtures that several rooms share, and an environment that keeps every library off the network."""
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "2")
+os.environ["HF_UPDATE_DOWNLOAD_COUNTS"] = "0"
+os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
+os.environ["HF_HUB_DISABLE_UPDATE_CHECK"] = "1"
+
+import base64
+from importlib.resources import files
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def qwen3_tokenizer():
+    """The real Qwen3 tokenizer, built from the vocabulary that the package dashscope ships."""
+    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+    from transformers.convert_slow_tokenizer import bytes_to_unicode
+
+    from stsr.recipes.chat import QWEN3_TEMPLATE
+    from stsr.recipes.tokenizer import ADDED, SPECIAL
+
+    pieces = (
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
+        r"|\s+(?!\S)|\s+"
+    )
+    lines = files("dashscope").joinpath("resources/qwen.tiktoken").read_bytes().splitlines()
+    ranks = {base64.b64decode(token): int(rank) for token, rank in (line.split() for line in lines if line)}
+    alphabet = bytes_to_unicode()
+
+    def spelled(token: bytes) -> str:
+        return "".join(alphabet[byte] for byte in token)
+
+    def last_merge(token: bytes) -> tuple[str, str]:
+        parts = [bytes([byte]) for byte in token]
+        while len(parts) > 2:
+            at = min(range(len(parts) - 1), key=lambda i: ranks.get(parts[i] + parts[i + 1], 1 << 60))
+            parts[at : at + 2] = [parts[at] + parts[at + 1]]
+        return spelled(parts[0]), spelled(parts[1])
+
+    merges = [last_merge(token) for token in sorted(ranks, key=ranks.__getitem__) if len(token) > 1]
+    bpe = Tokenizer(models.BPE({spelled(token): rank for token, rank in ranks.items()}, merges))
+    bpe.normalizer = normalizers.NFC()
+    bpe.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(pieces), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    bpe.decoder = decoders.ByteLevel()
+    bpe.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in SPECIAL])
+    bpe.add_tokens([AddedToken(token, special=False, normalized=False) for token in ADDED])
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=bpe, eos_token="<|im_end|>", pad_token="<|endoftext|>"
+    )
+    tokenizer.chat_template = QWEN3_TEMPLATE
+    # Known ids of the released tokenizer: proof that this is it.
+    assert tokenizer.encode("system\nYou are a helpful assistant.") == [
+        8948,
+        198,
+        2610,
+        525,
+        264,
+        10950,
+        17847,
+        13,
+    ]
+    assert tokenizer.convert_tokens_to_ids(["<|im_start|>", "<think>"]) == [151644, 151667]
+    return tokenizer

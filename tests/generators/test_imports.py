@@ -1,0 +1,17 @@
+"""Protects: the pure rooms stay pure; importing them costs no torch, no datasets and no network library."""
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = ("torch", "datasets", "transformers", "huggingface_hub", "requests", "httpx", "aiohttp", "scipy")
+
+
+@pytest.mark.parametrize(
+    "module", ["environment", "views", "prompts", "rows", "chain", "build", "declaration"]
+)
+def test_generators_pull_in_nothing_heavy(module):
+    code = f"import sys, stsr.generators.{module}; print([m for m in {HEAVY} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,50 @@
+"""Protects: the order and content of the prompt, and that turns share their beginning."""
+
+from os.path import commonprefix
+
+from stsr.generators import chain
+from stsr.generators.environment import gold_prefix, step
+from stsr.generators.prompts import render
+from stsr.generators.tasks import candidates
+from stsr.generators.views import view
+
+TASK = chain.generate(16, 62_000)
+
+
+def prompt(state, name="full"):
+    return render(view(name)(state, state.reference), candidates(TASK, state.stage), state)[0]["content"]
+
+
+def test_one_user_message_with_everything_in_its_order():
+    state = step(gold_prefix(TASK, 2), "no").state
+    messages = render(view("compact")(state, state.reference), candidates(TASK, 3), state)
+    assert [message["role"] for message in messages] == ["user"]
+    text = messages[0]["content"]
+    shown = candidates(TASK, 3).shown
+    parts = [
+        "Tools:",
+        "Choose the recipe that can run now.",
+        "\nState:\ns0: available\na1: available\na2: " + state.artifacts["a2"].text + "\n",
+        f"\nRecipes:\n{shown[0].text}\n{shown[1].text}\n",
+        "\nCalls left: 29\n",
+        "Previous error: malformed: the reply is not one JSON call with tool, inputs, output and params",
+    ]
+    places = [text.index(part) for part in parts]
+    assert places == sorted(places)
+    assert text.endswith(parts[-1])
+    assert prompt(gold_prefix(TASK, 2)).endswith("Calls left: 30\nPrevious error: none")
+
+
+def test_most_of_a_full_prompt_is_the_beginning_of_the_next():
+    prompts = [prompt(gold_prefix(TASK, calls)) for calls in range(16)]
+    shared = sum(len(commonprefix(pair)) for pair in zip(prompts, prompts[1:], strict=False))
+    assert shared / sum(map(len, prompts[1:])) > 0.7
+
+
+def test_views_differ_in_the_state_only():
+    state = gold_prefix(TASK, 5)
+    heads, tails = zip(
+        *(prompt(state, name).split("State:\n") for name in ("full", "compact", "recent2")), strict=True
+    )
+    assert len(set(heads)) == 1
+    assert len({tail.split("\n\n", 1)[1] for tail in tails}) == 1
