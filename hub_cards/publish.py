@@ -120,8 +120,12 @@ def _plain_errors(target: _Target) -> Iterator[None]:
         yield
     except httpx2.ConnectError as error:
         raise PublishError(f"cannot reach {target.api.endpoint}: {error}; is the Hub running?") from error
-    except (HfHubHTTPError, httpx2.HTTPError, OSError, ValueError) as error:
-        raise PublishError(f"{target}: {' '.join(str(error).split())}") from error
+    except PublishError:
+        raise
+    except (HfHubHTTPError, httpx2.HTTPError, OSError, ValueError, RuntimeError) as error:
+        # for a large file the client raises a bare RuntimeError, and what happened is its cause
+        reasons = " ".join(f"{error} {error.__cause__ or ''}".split())
+        raise PublishError(f"{target}: {reasons}") from error
 
 
 # The folder

@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 from urllib.parse import quote
 
 from aiohttp import web
+
 from stsr.hub_cards.loopback.errors import StoreError
 from stsr.hub_cards.loopback.web import error_response, repo_of, store_of
 

@@ -17,6 +17,7 @@ import shutil
 from pathlib import Path
 
 from aiohttp import web
+
 from stsr.hub_cards.loopback.errors import StoreError
 from stsr.hub_cards.loopback.web import field, json_body, objects, origin, repo_of, store_of
 

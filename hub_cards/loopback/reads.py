@@ -13,6 +13,7 @@ import re
 
 import yaml
 from aiohttp import web
+
 from stsr.hub_cards.loopback.errors import StoreError, entry_not_found
 from stsr.hub_cards.loopback.gitrepo import Commit, Repo, blob_oid
 from stsr.hub_cards.loopback.web import (
@@ -69,11 +70,6 @@ async def whoami(request: web.Request) -> web.Response:
 async def auth_check(request: web.Request) -> web.Response:
     repo_of(request, write=request.path.endswith("/write"))
     return web.Response(text="OK")
-
-
-@routes.get(REPO + "/xet-{direction:read|write}-token/{revision}")
-async def no_xet(request: web.Request) -> web.Response:
-    raise StoreError(404, "the loopback Hub has no xet storage: set HF_HUB_DISABLE_XET=1 before uploading")
 
 
 # Repositories

@@ -26,6 +26,7 @@ from pathlib import Path
 
 from aiohttp import web
 from aiohttp.typedefs import Middleware
+
 from stsr.hub_cards.loopback import contents, lfs, reads, upstream, writes
 from stsr.hub_cards.loopback.errors import HubError
 from stsr.hub_cards.loopback.store import Store
@@ -91,9 +92,9 @@ async def _run(app: web.Application, port: int, ready: Callable[[str], None], fo
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    runner = web.AppRunner(app, access_log=None)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=2)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", port, shutdown_timeout=2)
+    site = web.TCPSite(runner, "127.0.0.1", port)
     try:
         await site.start()
         if follow_stdin:

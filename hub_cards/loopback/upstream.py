@@ -19,10 +19,11 @@ from urllib.request import getproxies, proxy_bypass
 import aiohttp
 from aiohttp import web
 from aiohttp.typedefs import Middleware
+from yarl import URL
+
 from stsr.hub_cards.loopback.errors import HubError, RepoAbsent
 from stsr.hub_cards.loopback.reads import asked_paths
 from stsr.hub_cards.loopback.web import Handler, origin
-from yarl import URL
 
 routes = web.RouteTableDef()
 

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from aiohttp import web
+
 from stsr.hub_cards.loopback.errors import StoreError, repo_hidden
 from stsr.hub_cards.loopback.gitrepo import Repo
 from stsr.hub_cards.loopback.store import Store

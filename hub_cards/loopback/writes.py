@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from pathlib import PurePosixPath
 
 from aiohttp import web
+
 from stsr.hub_cards.loopback.errors import StoreError, entry_not_found
 from stsr.hub_cards.loopback.gitrepo import Pointer, Repo
 from stsr.hub_cards.loopback.lfs import save
@@ -161,7 +162,8 @@ def _large_file(store: Store, value: dict[str, object], path: str) -> bytes:
 def _apply(store: Store, repo: Repo, files: dict[str, str], operation: dict[str, object]) -> None:
     """Change the flat tree `files` as one line of a commit says."""
     key, value = field(operation, "key", str), field(operation, "value", dict)
-    path = file_path(field(value, "path", str).rstrip("/"))
+    named = field(value, "path", str)
+    path = file_path(named.removesuffix("/") if key == "deletedFolder" else named)
     if key == "file":
         content = field(value, "content", str)
         data = _decoded(content) if field(value, "encoding", str, "utf-8") == "base64" else content.encode()
