@@ -91,6 +91,8 @@ def front_matter(text: str) -> dict[str, object] | None:
         raise ValueError(str(error)) from error
     if not isinstance(data, dict):
         raise ValueError("the front matter is not a mapping")
+    if not isinstance(data.get("tags") or [], list | str):
+        raise ValueError("tags must be a list")
     return data
 
 

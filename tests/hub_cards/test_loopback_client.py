@@ -27,6 +27,7 @@ from huggingface_hub.errors import (
 
 from stsr.hub_cards.loopback.process import RunningHub
 
+pytestmark = pytest.mark.filterwarnings("ignore:Use 'content")  # what the client says of itself
 LARGE = bytes(range(256)) * 1000  # holds NUL, so it is stored as a large file
 
 

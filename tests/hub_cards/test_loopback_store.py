@@ -31,6 +31,7 @@ from stsr.hub_cards.loopback.process import RunningHub, running_hub
 from stsr.hub_cards.loopback.server import make_app
 from stsr.hub_cards.loopback.store import Store
 
+pytestmark = pytest.mark.filterwarnings("ignore:Use 'content")  # what the client says of itself
 LARGE = os.urandom(3_000_000)
 
 
