@@ -43,7 +43,7 @@ async def resolve(request: web.Request) -> web.StreamResponse:
         return _ranged(request, repo.get(oid), headers | {"ETag": f'"{oid}"'})
     sha256, size = blob.pointer
     if store_of(request).lfs_size(sha256) != size:
-        raise StoreError(500, f"the store is damaged: large file {sha256} of {path}")
+        raise StoreError(410, f"the store is damaged: large file {sha256} of {path}")
     headers |= {"X-Linked-Etag": f'"{sha256}"', "X-Linked-Size": str(size)}
     return web.FileResponse(store_of(request).lfs_path(sha256), headers=headers)
 

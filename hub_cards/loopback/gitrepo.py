@@ -152,11 +152,11 @@ class Repo:
         return oid
 
     def get(self, oid: str) -> bytes:
-        """The contents of an object. Raises StoreError (500) if it is missing or damaged."""
+        """The contents of an object. Raises StoreError (410) if it is missing or damaged."""
         try:
             raw = zlib.decompress(self._object(oid).read_bytes())
         except (FileNotFoundError, zlib.error) as error:
-            raise StoreError(500, f"the store is damaged: object {oid} of {self.path.name}") from error
+            raise StoreError(410, f"the store is damaged: object {oid} of {self.path.name}") from error
         return raw.partition(b"\0")[2]
 
     def blob(self, oid: str) -> Blob:
@@ -165,7 +165,7 @@ class Repo:
             with self._object(oid).open("rb") as file:
                 head = zlib.decompressobj().decompress(file.read(4096), 64 + _POINTER_MAX)
         except (FileNotFoundError, zlib.error) as error:
-            raise StoreError(500, f"the store is damaged: object {oid} of {self.path.name}") from error
+            raise StoreError(410, f"the store is damaged: object {oid} of {self.path.name}") from error
         header, _, start = head.partition(b"\0")
         size = int(header.removeprefix(b"blob "))
         match = _POINTER.fullmatch(start) if size <= _POINTER_MAX else None
