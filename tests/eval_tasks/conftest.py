@@ -1,0 +1,266 @@
+"""A small data set as a local folder, a tiny random Qwen3 model, and a scripted LM for the evaluation tests.
+
+Invariant: no test here reaches the network; caches live in temporary folders.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import datasets.config
+import lm_eval
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from huggingface_hub import constants
+from lm_eval.api.model import LM
+from lm_eval.tasks import TaskManager
+from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+
+from stsr.eval_tasks.evaluate import HARNESS
+from stsr.generators import chain
+from stsr.generators.rows import decision_rows, task_row
+from stsr.recipes import tokenizer
+from stsr.recipes.chat import QWEN3_TEMPLATE
+
+VIEWS = ("full", "compact", "recent2")
+SPLITS = {
+    4: {"train": range(60000, 60002), "test": range(62000, 62003)},
+    8: {"test": range(62000, 62003)},
+    16: {"test": range(62000, 62003), "test_crossover": range(126000, 126002)},
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _offline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Libraries offline, with caches of their own, for these modules only."""
+    with pytest.MonkeyPatch.context() as patch:
+        cache = tmp_path_factory.getbasetemp() / "datasets-cache"
+        patch.setattr(datasets.config, "HF_DATASETS_CACHE", cache)
+        patch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+        patch.setattr(constants, "HF_HUB_OFFLINE", True)
+        yield
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder laid out as the published data set is, with few tasks."""
+    folder = tmp_path_factory.mktemp("table-workflows")
+    listed = []
+    for horizon, splits in SPLITS.items():
+        for split, seeds in splits.items():
+            tasks = [chain.generate(horizon, seed) for seed in seeds]
+            for view in VIEWS:
+                rows = [row for task in tasks for row in decision_rows(task, [view])]
+                _write(folder / f"h{horizon}-{view}" / f"{split}.parquet", rows)
+            _write(folder / f"h{horizon}-tasks" / f"{split}.parquet", [task_row(task) for task in tasks])
+        for config in (*VIEWS, "tasks"):
+            name = f"h{horizon}-{config}"
+            listed.append(f"- config_name: {name}\n  data_files:")
+            listed += [f"  - split: {split}\n    path: {name}/{split}.parquet" for split in splits]
+    (folder / "README.md").write_text("---\nconfigs:\n" + "\n".join(listed) + "\n---\n")
+    return folder
+
+
+def _write(path: Path, rows: list[dict[str, Any]]) -> None:
+    path.parent.mkdir(exist_ok=True)
+    pq.write_table(pa.Table.from_pylist(rows), path)
+
+
+# -- a tiny random model
+
+
+@pytest.fixture(scope="session")
+def tok() -> PreTrainedTokenizerFast:
+    """A small tokenizer with the Qwen3 template."""
+    tasks = [chain.generate(8, seed) for seed in range(4)]
+    texts = [row["prompt"][0]["content"] for task in tasks for row in decision_rows(task, ["full"])]
+    return tokenizer.train(texts, 1200, QWEN3_TEMPLATE)
+
+
+@pytest.fixture(scope="session")
+def network(tok: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
+    """Two random layers, hidden size 32, float32. Large logits make its greedy text varied, not one token."""
+    torch.manual_seed(0)
+    model = Qwen3ForCausalLM(
+        Qwen3Config(
+            vocab_size=len(tok),
+            hidden_size=32,
+            intermediate_size=64,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            num_key_value_heads=2,
+            head_dim=16,
+            max_position_embeddings=4096,
+            rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
+            tie_word_embeddings=False,
+            bos_token_id=None,
+            eos_token_id=tok.eos_token_id,
+            pad_token_id=tok.pad_token_id,
+        )
+    )
+    for name, parameter in model.named_parameters():
+        if parameter.dim() == 2 and "embed" not in name:
+            torch.nn.init.normal_(parameter, std=0.5)
+    return model.eval()
+
+
+@pytest.fixture(scope="session")
+def model(
+    network: Qwen3ForCausalLM, tok: PreTrainedTokenizerFast, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """The same model and tokenizer as a folder."""
+    folder = tmp_path_factory.mktemp("model")
+    network.save_pretrained(folder)
+    tok.save_pretrained(folder)
+    return folder
+
+
+# -- a scripted LM
+
+
+class Seen(NamedTuple):
+    """What a prompt says."""
+
+    artifacts: list[str]
+    recipes: list[str]
+    calls_left: int
+
+    @property
+    def target(self) -> str:
+        """The recipe that can run: its inputs exist and its output doesn't. Exactly one, in a chain."""
+        (found,) = (text for text in self.recipes if self._ready(json.loads(text)))
+        return found
+
+    @property
+    def distractor(self) -> str:
+        (found,) = (text for text in self.recipes if text != self.target)
+        return found
+
+    def _ready(self, call: dict[str, Any]) -> bool:
+        return set(call["inputs"]) <= set(self.artifacts) and call["output"] not in self.artifacts
+
+
+def see(prompt: str) -> Seen:
+    """Reads a prompt as a person would."""
+    state, rest = prompt.split("\nState:\n")[1].split("\n\nRecipes:\n")
+    recipes, rest = rest.split("\n\nCalls left: ")
+    return Seen(
+        [line.split(":")[0] for line in state.splitlines()],
+        recipes.splitlines(),
+        int(rest.split("\n")[0]),
+    )
+
+
+Policy = Callable[[str], str]
+
+
+class ScriptedLM(LM):
+    """Answers each prompt by a rule, and counts what it was asked."""
+
+    tokenizer_name = "scripted"
+
+    def __init__(self, policy: Policy) -> None:
+        super().__init__()
+        self.policy, self.batches = policy, []
+
+    def apply_chat_template(self, messages: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
+        (message,) = messages
+        assert message["role"] == "user"
+        return message["content"]
+
+    def generate_until(self, requests: list[Any]) -> list[str]:
+        self.batches.append([request.args[0] for request in requests])
+        return [self.policy(request.args[0]) for request in requests]
+
+    def loglikelihood(self, requests: list[Any]) -> Any:
+        raise NotImplementedError
+
+    loglikelihood_rolling = loglikelihood
+
+
+def perfect(prompt: str) -> str:
+    """Always the recipe that can run."""
+    return see(prompt).target
+
+
+def distracted(prompt: str) -> str:
+    """Always the other recipe."""
+    return see(prompt).distractor
+
+
+MISTAKES: list[Policy] = [
+    lambda prompt: "I would rather not.",
+    lambda prompt: see(prompt).target[:-4],
+    lambda prompt: see(prompt).target.replace('"output":"', '"output":"z'),
+    distracted,
+]
+"""Every kind of rejected call: no JSON, broken JSON, a recipe of no workflow, an input missing or output there."""
+
+
+def blundering(prompt: str) -> str:
+    """Two right calls in three; otherwise each kind of mistake in turn."""
+    left = see(prompt).calls_left
+    return MISTAKES[left // 3 % len(MISTAKES)](prompt) if left % 3 == 0 else perfect(prompt)
+
+
+class Scripts(NamedTuple):
+    """What test modules take from here, since they cannot import a conftest."""
+
+    lm: type[ScriptedLM]
+    see: Callable[[str], Seen]
+    perfect: Policy
+    distracted: Policy
+    blundering: Policy
+
+
+@pytest.fixture(scope="session")
+def scripts() -> Scripts:
+    return Scripts(ScriptedLM, see, perfect, distracted, blundering)
+
+
+# -- lm-eval
+
+
+Load = Callable[..., dict[str, Any]]
+Run = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture(scope="session")
+def load(data: Path) -> Load:
+    """load(*names, **metadata): lm-eval's tasks by name, on the local folder unless metadata say otherwise."""
+
+    def load(*names: str, **metadata: str) -> dict[str, Any]:
+        manager = TaskManager(
+            include_path=str(HARNESS), include_defaults=False, metadata={"stsr_data": str(data), **metadata}
+        )
+        return dict(manager.load(list(names))["tasks"])
+
+    return load
+
+
+@pytest.fixture(scope="session")
+def run(load: Load) -> Run:
+    """run(lm, *names, ...): lm-eval's whole result, samples included."""
+
+    def run(lm: Any, *names: str, limit: int | None = None, **metadata: str) -> dict[str, Any]:
+        tasks = load(*names, **metadata)
+        return dict(
+            lm_eval.evaluate(lm, {"tasks": tasks}, limit=limit, bootstrap_iters=0, apply_chat_template=True)
+        )
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def results() -> Callable[[dict[str, Any], str], list[dict[str, Any]]]:
+    """results(found, name): the rollouts' own results of a task, in document order."""
+
+    def results(found: dict[str, Any], name: str) -> list[dict[str, Any]]:
+        return [json.loads(sample["resps"][0][0]) for sample in found["samples"][name]]
+
+    return results
