@@ -1,0 +1,193 @@
+"""Loading an adapter so that it cannot fail silently, the proof that it acts, and its card.
+
+    model = load_strict(base, "stsr/tiny-h4-full-s20260910", revision="v1.0.0")
+
+PEFT only warns about missing weights and never mentions surplus ones, so an adapter trained under another
+wrapper class loads as a no-op. Invariant: an adapter that load_strict returns has every weight of its own and
+no other; one that `prove` passes changes the logits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+import yaml
+from huggingface_hub import hf_hub_download
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from peft import PeftConfig, PeftModel, get_peft_model
+from safetensors import safe_open
+
+WEIGHTS = "adapter_model.safetensors"
+PROOF_PROMPT = "State:\ns0: available\n\nChoose the recipe that can run now."
+"""The fixed prompt of a proof, sent as one user message."""
+
+
+class AdapterError(RuntimeError):
+    """An adapter that is not what it should be; the message is one line for a person."""
+
+
+class Proof(NamedTuple):
+    """What loading an adapter into a fresh base showed."""
+
+    keys: int
+    """Weights (tensors) of the adapter."""
+    missing: int
+    """Weights that the adapter should have and has not: always 0."""
+    unexpected: int
+    """Weights that the model has no place for: always 0."""
+    effect: float
+    """Largest absolute logit difference that the adapter makes on the proof's prompt; above 0."""
+    sha256: str
+    """Hash of adapter_model.safetensors."""
+
+
+class Result(NamedTuple):
+    """A line of a card's results: k successes of n, with a Wilson 95% interval in percentage points."""
+
+    cell: str
+    k: int
+    n: int
+    low: float
+    high: float
+
+
+def load_strict(
+    model: Any,
+    source: str | Path,
+    *,
+    revision: str | None = None,
+    name: str = "default",
+    key_mapping: dict[str, str] | None = None,
+) -> PeftModel:
+    """The model with the adapter loaded, active, and in evaluation mode.
+
+    `model` is a base model, or a PeftModel that takes one more adapter. `source` is a folder, or a Hub id at
+    `revision`. `key_mapping` (pattern -> replacement) renames weights of the file, `base_model.model.` left
+    off, where training wrapped the base in another class: {r"^model\\.language_model\\.": "model."}.
+
+    Raises AdapterError: no adapter there, a weight missing, unexpected or of another shape, or every lora_B
+    zero. A base model is then left wrapped and should be thrown away; a PeftModel is as before.
+    """
+    adapted = isinstance(model, PeftModel)
+    if adapted and name in model.peft_config:
+        raise AdapterError(f"an adapter named {name!r} is loaded already: {', '.join(model.peft_config)}")
+    if not adapted:
+        try:
+            config = PeftConfig.from_pretrained(str(source), revision=revision)
+        except (ValueError, OSError) as error:
+            raise AdapterError(f"{source}: {error}") from error
+        config.inference_mode = True
+        model = get_peft_model(model, config, adapter_name=name)
+    try:
+        loaded = model.load_adapter(str(source), name, revision=revision, key_mapping=key_mapping)
+        _refuse(f"{source}: {len(loaded.missing_keys)} weights are missing", loaded.missing_keys)
+        _refuse(f"{source}: {len(loaded.unexpected_keys)} weights are unexpected", loaded.unexpected_keys)
+        _refuse_zero(model, source, name)
+    except (AdapterError, RuntimeError, ValueError, OSError) as error:
+        if adapted and name in model.peft_config:
+            model.delete_adapter(name)
+        if isinstance(error, AdapterError):
+            raise
+        raise AdapterError(f"{source}: {' '.join(str(error).split())}") from error
+    model.set_adapter(name, inference_mode=True)
+    return model.eval()
+
+
+def _refuse(message: str, keys: Sequence[str]) -> None:
+    if keys:
+        more = ", ..." if len(keys) > 3 else ""
+        raise AdapterError(
+            f"{message}: {', '.join(list(keys)[:3])}{more}; was it trained under another class?"
+        )
+
+
+def _refuse_zero(model: Any, source: str | Path, name: str) -> None:
+    """Raises AdapterError if every lora_B is zero: such an adapter adds nothing to any layer."""
+    pairs = [parameter for key, parameter in model.named_parameters() if f"lora_B.{name}." in key]
+    if not any(bool(parameter.any()) for parameter in pairs):
+        raise AdapterError(f"{source}: all {len(pairs)} lora_B weights are zero: the adapter does nothing")
+
+
+@torch.no_grad()
+def effect(model: Any, input_ids: torch.Tensor) -> float:
+    """Largest absolute difference of logits, adapter on against off, for token ids [b, n]."""
+    training = model.training
+    model.eval()
+    with_adapter = model(input_ids=input_ids).logits.float()
+    with model.disable_adapter():
+        without = model(input_ids=input_ids).logits.float()
+    model.train(training)
+    return float((with_adapter - without).abs().max())
+
+
+def prove(
+    base: Any,
+    source: str | Path,
+    input_ids: torch.Tensor,
+    *,
+    revision: str | None = None,
+    key_mapping: dict[str, str] | None = None,
+) -> Proof:
+    """Loads the adapter strictly into a fresh base model and measures its effect on token ids [1, n].
+
+    Raises AdapterError as load_strict does, or if the effect is 0. The base model is used up.
+    """
+    model = load_strict(base, source, revision=revision, key_mapping=key_mapping)
+    difference = effect(model, input_ids)
+    if not difference > 0:
+        raise AdapterError(f"{source}: the adapter does not change the logits (effect {difference})")
+    path = _weights(source, revision)
+    with safe_open(path, "pt") as weights, path.open("rb") as file:
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        return Proof(len(weights.keys()), 0, 0, difference, sha256)
+
+
+def _weights(source: str | Path, revision: str | None) -> Path:
+    local = Path(source) / WEIGHTS
+    return local if local.is_file() else Path(hf_hub_download(str(source), WEIGHTS, revision=revision))
+
+
+def write_card(folder: Path, *, tag: str = "v1.0.0", results: Sequence[Result] = ()) -> Path:
+    """Writes README.md of a run's `adapter/` folder from its run.json and exposure.json; returns its path.
+
+    `tag` is the revision that the card's example names. `results` become a table; without any the card says
+    that it reports none.
+    """
+    run = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    exposure = json.loads((folder / "exposure.json").read_text(encoding="utf-8"))
+    metadata = {
+        "base_model": run["base"]["source"],
+        "library_name": "peft",
+        "pipeline_tag": "text-generation",
+        "license": "apache-2.0",
+        "datasets": [run["data"]["source"]],
+        "tags": ["lora", "sft", "trl", "table-workflows", f"view:{run['view']}"],
+    }
+    # the Hub takes ids of repositories here; a folder that the run read is no such id
+    if run["base"]["commit"].startswith("sha256:"):
+        del metadata["base_model"]
+    if run["data"]["commit"].startswith("sha256:"):
+        del metadata["datasets"]
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).with_name("templates")),
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        autoescape=False,  # Markdown, not HTML
+    )
+    card = environment.get_template("adapter.md").render(
+        metadata=yaml.safe_dump(metadata, sort_keys=False),
+        run=run,
+        exposure=exposure,
+        tag=tag,
+        results=results,
+    )
+    path = folder / "README.md"
+    path.write_text(card, encoding="utf-8")
+    return path

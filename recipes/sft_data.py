@@ -1,0 +1,133 @@
+"""What a run is trained on: revisions resolved to commits, rows loaded and checked.
+
+    commit = pin("stsr/table-workflows", "v1.0.0", "dataset")
+    rows = load_rows("stsr/table-workflows", commit, "h4-full", count=800)
+
+Invariant: a run reads data and base model at pinned commits only, and its rows render the very tokens that an
+evaluation with `enable_thinking=False` sends.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from datasets import get_dataset_config_names, load_dataset
+
+from stsr.hub_cards.publish import PublishError, RepoType, fetch_revision
+from stsr.recipes.sft_recipe import TrainError
+
+Row = dict[str, Any]
+
+FOLDER = "sha256:"
+"""Begins the "commit" of a folder, which is a hash of its files."""
+
+
+def pin(source: str, revision: str | None, repo_type: RepoType) -> str:
+    """The commit (40 hex digits) of a repository's revision, or `sha256:...` over the files of a folder.
+
+    Raises TrainError: a repository without a revision, a folder with one, or a revision that does not exist.
+    """
+    folder = Path(source)
+    if folder.is_dir():
+        if revision is not None:
+            raise TrainError(f"{source} is a folder and has no revision {revision!r}: use null")
+        return FOLDER + _folder_sha256(folder)
+    if revision is None:
+        raise TrainError(
+            f"{source} is no folder here; for a repository of the Hub give a tag or commit as revision"
+        )
+    if re.fullmatch("[0-9a-f]{40}", revision):
+        return revision
+    try:
+        return fetch_revision(source, repo_type, revision)
+    except PublishError as error:
+        raise TrainError(f"{error}; a commit of 40 hex digits needs no look-up") from error
+
+
+def revision_of(commit: str) -> str | None:
+    """What to hand to `from_pretrained` and `load_dataset` as the revision of a pinned source."""
+    return None if commit.startswith(FOLDER) else commit
+
+
+def load_rows(source: str, commit: str, config: str, count: int) -> list[Row]:
+    """The first `count` rows of the split `train` of a configuration.
+
+    Raises TrainError, naming the alternatives: no such configuration, fewer rows, ids that repeat, or a row
+    whose `chat_template_kwargs` are not `{"enable_thinking": false}`.
+    """
+    revision = revision_of(commit)
+    configs = get_dataset_config_names(source, revision=revision)
+    if config not in configs:
+        raise TrainError(f"{source} has no configuration {config!r}; there are {', '.join(configs)}")
+    split = load_dataset(source, config, split="train", revision=revision)
+    if count > len(split):
+        raise TrainError(f"train_rows is {count}, but {source} {config} has {len(split)} training rows")
+    rows: list[Row] = split.select(range(count)).to_list()
+    seen: set[str] = set()
+    for row in rows:
+        if row["id"] in seen:
+            raise TrainError(f"{source} {config}: the row id {row['id']} occurs twice")
+        seen.add(row["id"])
+        if row["chat_template_kwargs"] != {"enable_thinking": False}:
+            raise TrainError(
+                f"{row['id']}: chat_template_kwargs are {row['chat_template_kwargs']}, not "
+                "{'enable_thinking': False}: the loss would cover the think block of the prompt"
+            )
+    return rows
+
+
+def rows_sha256(rows: Sequence[Row]) -> str:
+    """SHA-256 over the rows as JSON lines with sorted keys: equal wherever the same rows were read from."""
+    lines = "".join(json.dumps(row, sort_keys=True) + "\n" for row in rows)
+    return hashlib.sha256(lines.encode()).hexdigest()
+
+
+def context_tokens(tokenizer: Any, prompt: list[dict[str, str]]) -> list[int]:
+    """Token ids that an evaluation sends for a prompt: the generation prompt with thinking disabled."""
+    rendered = tokenizer.apply_chat_template(
+        prompt, add_generation_prompt=True, enable_thinking=False, return_dict=True
+    )
+    return list(rendered["input_ids"])
+
+
+def check_lengths(lengths: Sequence[tuple[str, int]], max_length: int | None) -> None:
+    """Refuses rows of more than `max_length` tokens. `lengths` are (row id, tokens).
+
+    Raises TrainError that counts them, names one of the longest and the `max_length` that would do.
+    """
+    if max_length is None:
+        return
+    if long := [(row_id, tokens) for row_id, tokens in lengths if tokens > max_length]:
+        worst, tokens = max(long, key=lambda item: item[1])
+        raise TrainError(
+            f"{len(long)} of {len(lengths)} rows exceed max_length {max_length}; the longest, {worst}, has "
+            f"{tokens} tokens. Rows are never truncated: use max_length {tokens} or more, or a shorter view"
+        )
+
+
+def check_tokens(row: Row, input_ids: list[int], labels: list[int], tokenizer: Any) -> None:
+    """Checks what TRL made of a row: context as evaluated, loss on completion and end of turn alone.
+
+    Raises TrainError that names the row.
+    """
+    context, end = context_tokens(tokenizer, row["prompt"]), tokenizer.eos_token_id
+    n = len(context)
+    if input_ids[:n] != context or any(label != -100 for label in labels[:n]):
+        raise TrainError(f"{row['id']}: the training context is not the prompt that an evaluation sends")
+    if labels[n:] != input_ids[n:] or end not in labels[n:]:
+        raise TrainError(f"{row['id']}: the loss does not cover the whole completion and its end of turn")
+
+
+def _folder_sha256(folder: Path) -> str:
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if path.is_file() and not any(part.startswith(".") for part in name.split("/")):
+            with path.open("rb") as file:
+                digest.update(f"{name}\0{hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
+    return digest.hexdigest()

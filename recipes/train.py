@@ -1,0 +1,272 @@
+"""Trains one adapter from a recipe, or continues a training that was interrupted.
+
+    python -m stsr.recipes.train recipes/sft/tiny.yaml --view full --seed 20260910
+    accelerate launch -m stsr.recipes.train recipes/sft/qwen3-1.7b.yaml --view compact --seed 20260926
+
+`OUT/adapter/` is what gets published: weights, configuration, card, run.json and exposure audit, no pickle.
+`OUT/checkpoints/` is what a killed run continues from, Trainer's optimizer state included; it stays private.
+
+Invariant: a run that was killed and called again ends in the same adapter bytes and exposure log as one that
+was not, on the same kind of device. A folder takes one run; a finished run called again changes nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import shutil
+import sys
+import warnings
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from accelerate import PartialState
+from peft import PeftModel
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from trl import SFTConfig, get_peft_config, get_quantization_config
+
+from stsr.generators.declaration import DeclarationError
+from stsr.hub_cards.adapters import PROOF_PROMPT, AdapterError, prove, write_card
+from stsr.recipes import exposure
+from stsr.recipes.sft_data import Row, context_tokens, load_rows, pin, revision_of, rows_sha256
+from stsr.recipes.sft_recipe import Recipe, TrainError, resolve
+from stsr.recipes.sft_trainer import EXPOSURE, RecipeTrainer, last_sealed
+
+Json = dict[str, Any]
+
+
+def train(
+    recipe_path: Path,
+    *,
+    view: str,
+    seed: int | None = None,
+    data_seed: int | None = None,
+    out: Path,
+    overrides: Json | None = None,
+) -> Path:
+    """Trains the adapter of a recipe for one view and seed into `out`; returns `out`.
+
+    `seed` is the recipe's unless given, `data_seed` is the recipe's, or else `seed`. `overrides` replace keys
+    of the recipe. Under a launcher each process calls this; the rows of an update are dealt out among them.
+
+    Raises TrainError or DeclarationError before training for anything that is not as declared, and
+    AdapterError if the finished adapter does not load strictly or does nothing.
+    """
+    recipe = resolve(recipe_path, view=view, seed=seed, data_seed=data_seed, overrides=overrides)
+    state = PartialState(cpu=bool(recipe.trl.get("use_cpu", False)))
+    args = recipe.sft_config(out / "checkpoints", state.num_processes)
+    with state.main_process_first():
+        plan = _claim(out, recipe, state)
+    if (out / "adapter").exists():
+        state.print(f"{out} holds the finished run; nothing to do.")
+        return out
+    own = recipe.own
+    rows = load_rows(own.data, plan["data_commit"], own.data_config, own.train_rows)
+    tokenizer = AutoTokenizer.from_pretrained(
+        own.model_name_or_path, revision=revision_of(plan["base_commit"])
+    )
+    state.print(
+        f"Training {own.adapter_name} on {len(rows)} rows of {own.data} {own.data_config}: "
+        f"{args.max_steps} steps of {recipe.rows_per_update} rows."
+    )
+    trainer = _trainer(recipe, args, rows, tokenizer, plan["base_commit"])
+    checkpoint = _checkpoint(out, state)
+    if checkpoint is not None:
+        state.print(f"Continuing from {checkpoint.name}.")
+    trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    if state.is_main_process:
+        _finish(out, recipe, plan, trainer, tokenizer)
+    state.wait_for_everyone()
+    state.print(f"Finished: {out / 'adapter'}")
+    return out
+
+
+def _claim(out: Path, recipe: Recipe, state: PartialState) -> Json:
+    """Pins what the run reads and writes it to `out/plan.json`, or checks that `out` holds this very run.
+
+    Raises TrainError that names the keys in which the run in `out` differs.
+    """
+    own, path = recipe.own, out / "plan.json"
+    plan: Json = {
+        "recipe": recipe.flat(),
+        "data_commit": pin(own.data, own.data_revision, "dataset"),
+        "base_commit": pin(own.model_name_or_path, own.model_revision, "model"),
+        "processes": state.num_processes,
+        "versions": {name: version(name) for name in ("torch", "transformers", "trl", "peft", "accelerate")},
+    }
+    if path.exists():
+        there = json.loads(path.read_text(encoding="utf-8"))
+        if (out / "adapter").exists():  # versions and processes matter only to what is still to be trained
+            there = {**there, "versions": plan["versions"], "processes": plan["processes"]}
+        if differing := _differing(there, plan):
+            raise TrainError(
+                f"{out} holds another run; it differs in {', '.join(differing)}: use another folder"
+            )
+    elif state.is_main_process:
+        out.mkdir(parents=True, exist_ok=True)
+        if any(out.iterdir()):
+            raise TrainError(f"{out} is not empty and holds no run: use another folder")
+        _write_json(path, plan)
+    return plan
+
+
+def _differing(there: Json, here: Json) -> list[str]:
+    """`key (there -> here)` for each value that differs, keys of nested tables by their own name."""
+    found = []
+    for key in [*here, *(key for key in there if key not in here)]:
+        old, new = there.get(key), here.get(key)
+        if isinstance(old, dict) and isinstance(new, dict):
+            found += _differing(old, new)
+        elif old != new:
+            found.append(f"{key} ({old} there, {new} here)")
+    return found
+
+
+def _base(recipe: Recipe, commit: str) -> Any:
+    """The base model at its commit, quantised if the recipe says so.
+
+    Always the causal language model: a checkpoint of a multimodal wrapper would give the adapter key names
+    that no evaluation of the text model has.
+    """
+    model = recipe.model_config()
+    quantization = get_quantization_config(model)
+    return AutoModelForCausalLM.from_pretrained(
+        model.model_name_or_path,
+        revision=revision_of(commit),
+        dtype=getattr(torch, model.dtype),
+        attn_implementation=model.attn_implementation,
+        quantization_config=quantization,
+        device_map={"": PartialState().device} if quantization else None,
+    )
+
+
+def _trainer(
+    recipe: Recipe, args: SFTConfig, rows: list[Row], tokenizer: Any, base_commit: str
+) -> RecipeTrainer:
+    return RecipeTrainer(
+        rows=rows,
+        adapter_dtype=getattr(torch, recipe.own.adapter_dtype),
+        save_at=frozenset({*recipe.own.save_at_steps, args.max_steps}),
+        name=recipe.own.adapter_name,
+        model=_base(recipe, base_commit),
+        args=args,
+        processing_class=tokenizer,
+        peft_config=get_peft_config(recipe.model_config()),
+    )
+
+
+def _checkpoint(out: Path, state: PartialState) -> Path | None:
+    """The checkpoint to continue from. The main process clears half-written ones away before others look."""
+    with state.main_process_first():
+        return last_sealed(out / "checkpoints")
+
+
+def _finish(out: Path, recipe: Recipe, plan: Json, trainer: RecipeTrainer, tokenizer: Any) -> None:
+    """Writes the publishable folder; it appears whole or not at all."""
+    folder = out / "adapter.partial"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    _write_adapter(folder, trainer.model, recipe, revision_of(plan["base_commit"]))
+    _write_exposure(folder, recipe, trainer)
+    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+    rows, seconds, device = trainer.rows, trainer.seconds, trainer.args.device
+    prompt = context_tokens(tokenizer, [{"role": "user", "content": PROOF_PROMPT}])
+    proof = prove(
+        _base(recipe, plan["base_commit"]).to(device), folder, torch.tensor([prompt], device=device)
+    )
+    own = recipe.own
+    _write_json(
+        folder / "run.json",
+        {
+            "adapter": own.adapter_name,
+            "view": recipe.view,
+            "seed": recipe.trl["seed"],
+            "data_seed": recipe.trl["data_seed"],
+            "base": {"source": own.model_name_or_path, "commit": plan["base_commit"]},
+            "data": {
+                "source": own.data,
+                "config": own.data_config,
+                "commit": plan["data_commit"],
+                "rows_sha256": rows_sha256(rows),
+            },
+            "chat_template_sha256": hashlib.sha256(tokenizer.chat_template.encode()).hexdigest(),
+            "recipe": plan["recipe"],
+            "versions": plan["versions"],
+            "processes": plan["processes"],
+            "device": device.type,
+            "final_loss": losses[-1],
+            "seconds": round(seconds, 1),
+            "proof": proof._asdict(),
+        },
+    )
+    write_card(folder)
+    os.replace(folder, out / "adapter")
+
+
+def _write_adapter(folder: Path, model: PeftModel, recipe: Recipe, revision: str | None) -> None:
+    """Weights and configuration. PEFT writes a set in any order, so the configuration is rewritten sorted."""
+    model.save_pretrained(folder, save_embedding_layers=False)
+    (folder / "README.md").unlink()  # PEFT's empty card
+    path = folder / "adapter_config.json"
+    config = json.loads(path.read_text(encoding="utf-8"))
+    config["target_modules"] = sorted(config["target_modules"])
+    config |= {"base_model_name_or_path": recipe.own.model_name_or_path, "revision": revision}
+    _write_json(path, dict(sorted(config.items())))
+
+
+def _write_exposure(folder: Path, recipe: Recipe, trainer: RecipeTrainer) -> None:
+    """The audit. Raises TrainError if the run did not present the rows in the order that data_seed gives."""
+    ids = [row["id"] for row in trainer.rows]
+    expected = [ids[i] for i in exposure.row_order(len(ids), recipe.epochs, recipe.trl["data_seed"])]
+    if [row for step in trainer.exposed for row in step.rows] != expected:
+        raise TrainError("the rows were not presented in the order that data_seed gives")
+    exposure.write(folder / EXPOSURE, trainer.exposed)
+    tasks = {row["id"]: row["task"] for row in trainer.rows}
+    _write_json(
+        folder / "exposure.json", dict(exposure.summarise(trainer.exposed, tasks, trainer.longest_row))
+    )
+
+
+def _write_json(path: Path, value: Json) -> None:
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(json.dumps(value, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    os.replace(partial, path)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("recipe", type=Path)
+    parser.add_argument("--view", required=True, help="what prompts show: full, compact, recent2")
+    parser.add_argument("--seed", type=int, help="adapter start and dropout (default: the recipe's)")
+    parser.add_argument("--data-seed", type=int, help="row order (default: the recipe's, or else the seed)")
+    parser.add_argument("--out", type=Path, help="the run's folder (default: out/ and the adapter's name)")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="replace a key of the recipe"
+    )
+    given = parser.parse_args()
+    # names that TRL's configuration still uses
+    warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
+    try:
+        overrides = {
+            key: yaml.safe_load(value) for key, _, value in (pair.partition("=") for pair in given.set)
+        }
+        choice: Json = {
+            "view": given.view,
+            "seed": given.seed,
+            "data_seed": given.data_seed,
+            "overrides": overrides,
+        }
+        name = resolve(given.recipe, **choice).own.adapter_name.rpartition("/")[2]
+        train(given.recipe, **choice, out=given.out or Path("out", name))
+    except (TrainError, DeclarationError, AdapterError, yaml.YAMLError) as error:
+        print(error, file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()
