@@ -20,16 +20,19 @@ You run a table workflow by calling tools. Each call reads artifacts that exist 
 Tools:
 - map_column adds a whole number to every value of one column. Parameters: column, operation, value.
 - sort_rows orders the rows by one column; ties keep their order. Parameters: column, order, ties.
-- filter_rows keeps the rows whose value in one column is at least a bound. Parameters: column, operator, value.
+- filter_rows keeps the rows whose value in one column is at least a bound. Parameters: column, \
+operator, value.
 - select_columns keeps the named columns in the given order and drops the others. Parameters: columns, others.
 
-The state lists every artifact that exists. If it says available, the artifact exists but its contents are hidden.
+The state lists every artifact that exists. If it says available, the artifact exists but its \
+contents are hidden.
 """
 
 INSTRUCTION = """\
-A recipe can run when all of its inputs exist and its output does not exist yet. Any other call is rejected: it \
-changes nothing, costs one call, and its error is shown to you. Choose the recipe that can run now. Reply with its \
-call only: one JSON object with the keys tool, inputs, output and params, exactly as the recipe is printed.
+A recipe can run when all of its inputs exist and its output does not exist yet. Any other call is \
+rejected: it changes nothing, costs one call, and its error is shown to you. Choose the recipe that can run \
+now. Reply with its call only: one JSON object with the keys tool, inputs, output and params, exactly as \
+the recipe is printed.
 """
 
 

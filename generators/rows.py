@@ -51,7 +51,7 @@ def parse_row_id(row_id: str) -> RowId:
 
 
 def generate(family: str, horizon: int, seed: int) -> Task:
-    """The task of a family. Raises ValueError that names the alternatives for an unknown family or horizon."""
+    """One task. An unknown family or horizon is a ValueError that names the alternatives."""
     if family not in GENERATORS:
         raise ValueError(f"unknown family {family!r}; there are {', '.join(GENERATORS)}")
     return GENERATORS[family](horizon, seed)

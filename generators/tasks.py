@@ -124,9 +124,9 @@ class Candidates(NamedTuple):
 
 
 def candidates(task: Task, stage: int) -> Candidates:
-    """Target and one distractor of the same task at `stage` (1..H): a function of family, seed and stage only.
+    """Target and one distractor of the same task at `stage` (1..H), by family, horizon, seed and stage only.
 
-    Each other recipe is equally likely as the distractor, and the target stands first or second equally often.
+    Each other recipe is equally likely as the distractor; the target stands first or second equally often.
     """
     target, stream = task.gold[stage - 1], keyed(task.family, task.seed, "candidates", task.horizon, stage)
     distractor = stream.choice([index for index in range(len(task.recipes)) if index != target])

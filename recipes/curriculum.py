@@ -27,9 +27,11 @@ INSTRUCTIONS = {
     "first": "Reply with the first recipe, exactly as it is printed.",
     "second": "Reply with the second recipe, exactly as it is printed.",
     "output_in": "Reply with the recipe whose output exists in the state, exactly as it is printed.",
-    "output_not_in": "Reply with the recipe whose output does not exist in the state, exactly as it is printed.",
+    "output_not_in": "Reply with the recipe whose output does not exist in the state, exactly as it is "
+    "printed.",
     "input_in": "Reply with the recipe whose input exists in the state, exactly as it is printed.",
-    "input_not_in": "Reply with the recipe whose input does not exist in the state, exactly as it is printed.",
+    "input_not_in": "Reply with the recipe whose input does not exist in the state, exactly as it is "
+    "printed.",
 }
 HORIZONS = (2, 3, 4, 4, 5, 6, 8, 8, 10, 12, 16, 16)
 VIEWS = ("full", "full", "names", "recent2", "half", "half")

@@ -15,6 +15,7 @@ import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -112,7 +113,7 @@ def conversation(tok: PreTrainedTokenizerFast, turns: list[curriculum.Turn]) -> 
 
 
 def encode(tok: PreTrainedTokenizerFast, examples: list[list[curriculum.Turn]]) -> Batch:
-    """(input ids, labels), both [n, longest], right-padded; labels cover completions and end-of-turn tokens."""
+    """(input ids, labels), both [n, longest], right-padded; labels cover completions and ends of turn."""
     rows = [conversation(tok, turns) for turns in examples]
     width = max(len(ids) for ids, _ in rows)
     return (
@@ -122,7 +123,7 @@ def encode(tok: PreTrainedTokenizerFast, examples: list[list[curriculum.Turn]]) 
 
 
 def logits_and_labels(model: Qwen3ForCausalLM, batch: Batch) -> Batch:
-    """([m, vocabulary], [m]) for the m positions that carry loss; the head runs on those alone."""
+    """([m, vocabulary], [m]) for the m positions of completions; the head runs on those alone."""
     ids, labels = batch
     hidden = model.model(input_ids=ids).last_hidden_state[:, :-1]
     wanted = labels[:, 1:] != IGNORED
@@ -154,32 +155,47 @@ def accuracy(
     return {kind: sum(oks) / len(oks) for kind, oks in sorted(right.items())}
 
 
+class Losses(NamedTuple):
+    """Mean cross-entropy in nats per token."""
+
+    completion: float
+    prompt: float
+
+
 def train_step(
     model: Qwen3ForCausalLM,
     tok: PreTrainedTokenizerFast,
     optimizer: torch.optim.Optimizer,
     recipe: Recipe,
     step: int,
-) -> float:
-    """One optimizer step on examples step*n .. step*n + n-1; returns the mean loss per completion token."""
+) -> Losses:
+    """One optimizer step on examples step*n .. step*n + n-1.
+
+    The loss is the mean over completion tokens plus the mean over prompt tokens. States repeat most of their
+    rows from table to table, so reading them is where the model learns to copy.
+    """
     n = recipe.examples_per_step
     examples = [curriculum.example(index) for index in range(step * n, (step + 1) * n)]
     examples.sort(key=lambda turns: sum(len(turn.prompt) for turn in turns))
     size = n // recipe.microbatches
     batches = [encode(tok, examples[at : at + size]) for at in range(0, n, size)]
-    tokens = sum(int((labels != IGNORED).sum()) for _, labels in batches)
-    total = 0.0
-    for batch in batches:
-        logits, labels = logits_and_labels(model, batch)
-        loss = torch.nn.functional.cross_entropy(logits, labels, reduction="sum") / tokens
-        loss.backward()  # type: ignore[no-untyped-call]
-        total += loss.item()
+    padding = tok.pad_token_id
+    answers = sum(int((labels != IGNORED).sum()) for _, labels in batches)
+    others = sum(int((ids[:, 1:] != padding).sum()) for ids, _ in batches) - answers
+    completion = prompt = 0.0
+    for ids, labels in batches:
+        logits = model.lm_head(model.model(input_ids=ids).last_hidden_state[:, :-1]).flatten(0, 1)
+        targets, is_answer = ids[:, 1:].flatten(), (labels[:, 1:] != IGNORED).flatten()
+        losses = torch.nn.functional.cross_entropy(logits, targets, ignore_index=padding, reduction="none")
+        on_answers, on_prompts = losses[is_answer].sum() / answers, losses[~is_answer].sum() / others
+        (on_answers + on_prompts).backward()  # type: ignore[no-untyped-call]
+        completion, prompt = completion + on_answers.item(), prompt + on_prompts.item()
     torch.nn.utils.clip_grad_norm_(model.parameters(), recipe.max_grad_norm)
     for group in optimizer.param_groups:
         group["lr"] = recipe.rate(step)
     optimizer.step()
     optimizer.zero_grad()
-    return total
+    return Losses(completion, prompt)
 
 
 def save_checkpoint(
@@ -226,8 +242,8 @@ def pretrain(recipe: Recipe, out: Path) -> None:
     bar = tqdm(range(done, recipe.steps), initial=done, total=recipe.steps, unit="step", mininterval=5)
     model.train()
     for step in bar:
-        loss = train_step(model, tok, optimizer, recipe, step)
-        bar.set_postfix(loss=f"{loss:.4f}")
+        losses = train_step(model, tok, optimizer, recipe, step)
+        bar.set_postfix(completion=f"{losses.completion:.3f}", prompt=f"{losses.prompt:.3f}")
         if (step + 1) % recipe.checkpoint_every == 0 or step + 1 == recipe.steps:
             save_checkpoint(work, step + 1, model, optimizer)
         if (step + 1) % (4 * recipe.checkpoint_every) == 0 or step + 1 == recipe.steps:

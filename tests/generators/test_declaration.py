@@ -59,5 +59,5 @@ def test_a_slip_is_named(tmp_path, text, message):
 
 
 def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(DeclarationError, match="nowhere.yaml: cannot be read"):
+    with pytest.raises(DeclarationError, match=r"nowhere\.yaml: cannot be read"):
         load(Outer, tmp_path / "nowhere.yaml")

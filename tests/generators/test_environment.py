@@ -1,4 +1,4 @@
-"""Protects: any string is a legal input; each kind of fault is rejected for its own reason; success means all of it."""
+"""Protects: any string is a legal input, each fault has its own reason, and success means all of it."""
 
 import json
 from dataclasses import replace

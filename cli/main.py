@@ -1,0 +1,222 @@
+"""The `stsr` command line. Each command is a thin call into one room; `stsr COMMAND --help` documents it.
+
+Invariant: a mistake of the user is one line on standard error and exit code 2; a refusal or a failure of the
+work is one line and exit code 1. Neither prints a traceback.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from stsr.generators.build import BuildError
+from stsr.generators.declaration import DeclarationError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="State representation and long-horizon transfer: data sets, adapters, evaluations and reports.",
+)
+hub_app = typer.Typer(no_args_is_help=True, help="The Hub on loopback.")
+app.add_typer(hub_app, name="hub")
+
+Out = Annotated[Path, typer.Option(help="Folder for the result.")]
+HUB_ROOT = Path("out/hub")
+HUB_PORT = 8077
+
+
+@app.command()
+def build(
+    declaration: Annotated[Path, typer.Argument(help="YAML file, as recipes/datasets/table-workflows.yaml.")],
+    out: Out,
+) -> None:
+    """Build a data set from its declaration: parquet configs, card and manifest."""
+    from stsr.generators import build as builder
+    from stsr.hub_cards.cards import dataset_card
+
+    manifest = builder.build(builder.read_declaration(declaration), out, dataset_card)
+    rows = sum(facts["rows"] for _, facts in builder.files_of(manifest))
+    print(f"{out} holds {manifest['repo']} {manifest['version']}: {len(manifest['configs'])} configs, {rows:,} rows.")
+
+
+@app.command()
+def publish(
+    folder: Annotated[Path, typer.Argument(help="Folder to publish, with a README.md.")],
+    repo: Annotated[str, typer.Option(help="Hub id, for example stsr/table-workflows.")],
+    kind: Annotated[str, typer.Option("--type", help="dataset or model.")],
+    tag: Annotated[str | None, typer.Option(help="Tag to set, for example v1.0.0.")] = None,
+    public: Annotated[bool, typer.Option(help="Make a new repository public.")] = False,
+    yes: Annotated[bool, typer.Option(help="Really publish to a Hub that is not on loopback.")] = False,
+) -> None:
+    """Publish a folder: one commit, read back and compared, then tagged. HF_ENDPOINT decides where to."""
+    from stsr.hub_cards.publish import publish_folder
+
+    if kind not in ("dataset", "model"):
+        raise typer.BadParameter(f"--type is dataset or model, not {kind!r}")
+    done = publish_folder(
+        folder, repo, "dataset" if kind == "dataset" else "model",
+        tag=tag, message=f"Publish {tag or 'a version'}", public=public, yes=yes,
+    )  # fmt: skip
+    news = "Published" if done.created else "Already published:"
+    print(f"{news} {done.repo_id} at {done.endpoint}, commit {done.commit[:12]}" + (f", tag {tag}." if tag else "."))
+
+
+@app.command()
+def train(
+    recipe: Annotated[Path, typer.Argument(help="YAML file, as recipes/sft/tiny.yaml.")],
+    view: Annotated[str, typer.Option(help="View of the training prompts.")],
+    seed: Annotated[int, typer.Option(help="Seed of the adapter's start and of dropout.")],
+    out: Out,
+    data_seed: Annotated[int | None, typer.Option(help="Seed of the row order; the recipe's by default.")] = None,
+) -> None:
+    """Train an adapter. A run that was interrupted continues; a finished one is left alone."""
+    from stsr.recipes import train as trainer
+
+    print(f"The run is in {trainer.train(recipe, view=view, seed=seed, data_seed=data_seed, out=out)}.")
+
+
+@app.command()
+def pretrain(
+    recipe: Annotated[Path, typer.Argument(help="YAML file, as recipes/pretrain/tiny-base.yaml.")],
+    out: Out,
+) -> None:
+    """Pretrain the tiny base model on a CPU."""
+    from stsr.generators.declaration import load
+    from stsr.recipes import pretrain as trainer
+
+    trainer.pretrain(load(trainer.Recipe, recipe), out)
+
+
+@app.command(name="eval")
+def evaluate(
+    model: Annotated[str, typer.Option(help="Base model, ID or ID@REVISION.")],
+    tasks: Annotated[str, typer.Option(help="lm-eval task names, separated by commas.")],
+    out: Out,
+    data: Annotated[str, typer.Option(help="Data set, ID@REVISION.")] = "stsr/table-workflows@v1.0.0",
+    adapter: Annotated[str | None, typer.Option(help="Adapter, ID or ID@REVISION.")] = None,
+    split: Annotated[str, typer.Option(help="Split of the data set.")] = "test",
+    batch_size: Annotated[int, typer.Option(help="Prompts a batch.")] = 32,
+    limit: Annotated[int | None, typer.Option(help="First N decisions or episodes of each task.")] = None,
+    dtype: Annotated[str, typer.Option(help="Parameter type of the model.")] = "auto",
+    device: Annotated[str, typer.Option(help="cpu, cuda, ...")] = "cpu",
+) -> None:
+    """Evaluate a model through lm-eval and leave a record of every decision and episode."""
+    from stsr.eval_tasks.evaluate import evaluate as run
+
+    model_id, model_revision = _split_revision(model)
+    data_id, data_revision = _split_revision(data)
+    adapter_id, adapter_revision = _split_revision(adapter) if adapter else (None, None)
+    for path in run(
+        model=model_id, model_revision=model_revision, adapter=adapter_id, adapter_revision=adapter_revision,
+        tasks=tasks.split(","), data=data_id, data_revision=data_revision or "main", split=split, out=out,
+        batch_size=batch_size, limit=limit, dtype=dtype, device=device,
+    ):  # fmt: skip
+        print(f"Records: {path}")
+
+
+@app.command()
+def report(
+    experiment: Annotated[Path, typer.Argument(help="YAML file of the experiment.")],
+    records: Annotated[Path, typer.Option(help="Folder with record files, searched in depth.")],
+    out: Out,
+) -> None:
+    """Write the crossover report of an experiment from its records: HTML, Markdown, CSV and figures."""
+    from stsr.cli.reporting import write
+
+    print(f"The report is {write(experiment, records, out)}.")
+
+
+@app.command()
+def run(
+    name: Annotated[str, typer.Argument(help="Experiment, as recipes/experiments/NAME.yaml.")],
+    out: Annotated[Path | None, typer.Option(help="Folder for results; out/NAME by default.")] = None,
+    dry_run: Annotated[bool, typer.Option(help="Print the commands and run none.")] = False,
+) -> None:
+    """Run an experiment from data to report against a Hub on loopback. The same command continues it."""
+    from stsr.cli import running
+
+    running.run(name, out or Path("out") / name, HUB_ROOT, HUB_PORT, dry_run)
+
+
+@app.command()
+def follow(
+    row_id: Annotated[str, typer.Argument(help="For example chain-h16/62017#7@compact.")],
+    results: Annotated[Path, typer.Option(help="Folder of an experiment that ran.")] = Path("out/quickstart"),
+) -> None:
+    """Follow one datum through its eight stops, from the declaration to the table cell."""
+    from stsr.cli import following
+
+    following.follow(row_id, results)
+
+
+@app.command()
+def bench(
+    quickstart: Annotated[Path, typer.Option(help="Results whose stage times to print.")] = Path("out/quickstart"),
+) -> None:
+    """Print speed and memory of this machine: rows, builds, free runs and the quickstart's stages."""
+    from stsr.cli import benchmark
+
+    benchmark.bench(quickstart)
+
+
+@app.command()
+def tasks_path() -> None:
+    """Print the folder of the lm-eval tasks, for `lm_eval --include_path`."""
+    from importlib.resources import files
+
+    print(files("stsr.eval_tasks").joinpath("harness"))
+
+
+@hub_app.command()
+def serve(
+    root: Annotated[Path, typer.Option(help="Folder of the store.")] = HUB_ROOT,
+    port: Annotated[int, typer.Option(help="Port on 127.0.0.1; 0 takes a free one.")] = HUB_PORT,
+    upstream: Annotated[bool, typer.Option(help="Read what the store lacks from the public Hub.")] = True,
+) -> None:
+    """Serve the Hub on loopback until interrupted."""
+    from stsr.hub_cards.loopback.process import default_upstream
+    from stsr.hub_cards.loopback.process import serve as run
+
+    run(root, port, default_upstream() if upstream else None)
+
+
+def _split_revision(name: str) -> tuple[str, str | None]:
+    """ID@REVISION -> (ID, REVISION).
+
+    >>> _split_revision("stsr/tiny-base@v1.0.0"), _split_revision("stsr/tiny-base")
+    (('stsr/tiny-base', 'v1.0.0'), ('stsr/tiny-base', None))
+    """
+    base, _, revision = name.partition("@")
+    return base, revision or None
+
+
+def _user_errors() -> tuple[type[Exception], ...]:
+    """Errors that mean "you asked for something that does not exist"."""
+    return (DeclarationError, ValueError)
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def main() -> Any:
+    """Entry point."""
+    try:
+        app()
+    except (KeyboardInterrupt, EOFError):
+        sys.exit("\nstsr: interrupted; the same command continues")
+    except _user_errors() as error:
+        print(f"stsr: {_line(error)}", file=sys.stderr)
+        sys.exit(2)
+    except (BuildError, RuntimeError, OSError) as error:
+        print(f"stsr: {_line(error)}", file=sys.stderr)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,173 @@
+"""An experiment: one declared file, expanded into the commands that make its report.
+
+    stsr run quickstart            # recipes/experiments/quickstart.yaml
+    stsr run quickstart --dry-run  # the commands alone
+
+Every step is a command that a user can type, and each does nothing when its work is done. So `run` holds no
+state: interrupt it anywhere and type it again. Steps run one after the other against a Hub on loopback.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import NamedTuple
+
+from stsr.generators.build import read_declaration
+from stsr.generators.declaration import DeclarationError, load
+
+
+class StepFailed(RuntimeError):
+    """A command of the experiment failed; its own message is on the terminal already."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """The keys of an experiment; all are required. Paths are relative to the folder `recipes`."""
+
+    title: str
+    dataset: str
+    base_folder: str
+    base: str
+    base_tag: str
+    recipe: str
+    horizon: int
+    views: tuple[str, ...]
+    seeds: tuple[int, ...]
+    adapters: str
+    adapter_tag: str
+    evaluations: tuple[str, ...]
+    split: str
+    batch_size: int
+    dtype: str
+
+    def adapter(self, view: str, seed: int) -> str:
+        """Hub id of the adapter trained on `view` with `seed`."""
+        return self.adapters.format(view=view, seed=seed)
+
+    @property
+    def tasks(self) -> list[str]:
+        """lm-eval task names: every evaluation under every view."""
+        return [f"stsr_{kind}_h{self.horizon}_{view}" for kind in self.evaluations for view in self.views]
+
+
+class Step(NamedTuple):
+    """One command of an experiment."""
+
+    name: str
+    """Short name, for the table of times."""
+    say: str
+    """What it does, as a sentence."""
+    command: list[str]
+    """Words of an `stsr` command line, without the leading "stsr"."""
+
+
+def recipes_folder() -> Path:
+    """The folder of the declared files, in a checkout and in an installed wheel alike."""
+    return Path(str(files("stsr.recipes")))
+
+
+def find(name: str) -> Path:
+    """The file of the experiment `name`. Raises DeclarationError that names the alternatives."""
+    path = recipes_folder() / "experiments" / f"{name}.yaml"
+    if not path.exists():
+        known = sorted(file.stem for file in path.parent.glob("*.yaml"))
+        raise DeclarationError(f"unknown experiment {name!r}; there are {', '.join(known)}")
+    return path
+
+
+def expand(experiment: Experiment, out: Path) -> list[Step]:
+    """The commands, in order. Every path below `out`; every model and data set by Hub id and tag."""
+    here = recipes_folder()
+    declared = read_declaration(here / experiment.dataset)
+    data = str(out / declared.repo.split("/")[1])
+    steps = [
+        Step(
+            "build",
+            f"Build the data set {declared.repo} {declared.tag}.",
+            ["build", str(here / experiment.dataset), "--out", data],
+        ),
+        Step(
+            "publish data",
+            f"Publish it to the Hub on loopback, tagged {declared.tag}.",
+            ["publish", data, "--repo", declared.repo, "--type", "dataset", "--tag", declared.tag],
+        ),
+        Step(
+            "publish base",
+            f"Publish the base model {experiment.base}.",
+            ["publish", str(here / experiment.base_folder), "--repo", experiment.base, "--type", "model"]
+            + ["--tag", experiment.base_tag],
+        ),
+    ]
+    for seed in experiment.seeds:
+        for view in experiment.views:
+            steps += _adapter_steps(experiment, view, seed, out)
+    evaluated = [("", "untuned")] + [
+        (experiment.adapter(view, seed), experiment.adapter(view, seed).split("/")[1])
+        for seed in experiment.seeds
+        for view in experiment.views
+    ]
+    for adapter, label in evaluated:
+        steps.append(_evaluation(experiment, declared.repo, declared.tag, adapter, label, out))
+    report = ["report", experiment_file(out), "--records", str(out / "records"), "--out", str(out / "report")]
+    steps.append(Step("report", "Write the report.", report))
+    return steps
+
+
+def experiment_file(out: Path) -> str:
+    """Where `run` leaves a copy of the experiment for the report."""
+    return str(out / "experiment.yaml")
+
+
+def _adapter_steps(experiment: Experiment, view: str, seed: int, out: Path) -> list[Step]:
+    adapter = experiment.adapter(view, seed)
+    folder = out / "train" / adapter.split("/")[1]
+    train = ["train", str(recipes_folder() / experiment.recipe), "--view", view, "--seed", str(seed)]
+    publish = ["publish", str(folder / "adapter"), "--repo", adapter, "--type", "model"]
+    return [
+        Step(f"train {view}", f"Train an adapter on the {view} view.", [*train, "--out", str(folder)]),
+        Step(
+            f"publish {view}",
+            f"Publish it as {adapter}, tagged {experiment.adapter_tag}.",
+            [*publish, "--tag", experiment.adapter_tag],
+        ),
+    ]
+
+
+def _evaluation(experiment: Experiment, data: str, tag: str, adapter: str, label: str, out: Path) -> Step:
+    command = ["eval", "--model", f"{experiment.base}@{experiment.base_tag}", "--data", f"{data}@{tag}"]
+    command += ["--adapter", f"{adapter}@{experiment.adapter_tag}"] if adapter else []
+    command += ["--split", experiment.split, "--tasks", ",".join(experiment.tasks)]
+    command += ["--batch-size", str(experiment.batch_size), "--dtype", experiment.dtype]
+    what = f"Evaluate {adapter or f'{experiment.base} untuned'} under each view, through lm-eval."
+    return Step(f"evaluate {label}", what, [*command, "--out", str(out / "records" / label)])
+
+
+def run(name: str, out: Path, environment: dict[str, str]) -> dict[str, float]:
+    """Runs every step of the experiment; returns seconds by step, also left in `out/seconds.json`.
+
+    `environment` is added to that of the commands (HF_ENDPOINT and the like). Raises StepFailed.
+    """
+    experiment = load(Experiment, find(name))
+    out.mkdir(parents=True, exist_ok=True)
+    Path(experiment_file(out)).write_text(find(name).read_text(encoding="utf-8"), encoding="utf-8")
+    steps = expand(experiment, out)
+    seconds: dict[str, float] = {}
+    for number, step in enumerate(steps, 1):
+        print(f"\n[{number}/{len(steps)}] {step.say}\n    $ {shlex.join(['stsr', *step.command])}", flush=True)
+        began = time.monotonic()
+        done = subprocess.run(
+            [sys.executable, "-m", "stsr.cli.main", *step.command], env={**os.environ, **environment}
+        )
+        if done.returncode:
+            raise StepFailed(f"the step {step.name!r} failed; the same command continues from here")
+        seconds[step.name] = round(time.monotonic() - began, 1)
+        (out / "seconds.json").write_text(json.dumps(seconds, indent=1) + "\n")
+    return seconds
