@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import resource
 import statistics
@@ -10,34 +11,32 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from stsr.generators.rows import decision_rows, generate
+from stsr.recipes.experiment import recipes_folder
+
+DATA_SET = "datasets/table-workflows.yaml"
 
 
 def bench(quickstart: Path) -> None:
     """Prints rows/s, the cost of a whole build, free-run calls/s, and the quickstart's stages."""
-    print(f"Machine: {platform.processor() or platform.machine()}, {_cores()} cores, Python {platform.python_version()}")
-    rates = [_rows_a_second(seed) for seed in range(5)]
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    load = f", load {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else ""
+    print(f"Machine: {platform.machine()}, {cores} cores, Python {platform.python_version()}{load}")
+    rates = [_rows_a_second(run) for run in range(5)]
     print(
         f"Rendered rows, H16 full, replay-verified, one core: median {statistics.median(rates):,.0f} rows/s "
         f"of 5 runs ({min(rates):,.0f} to {max(rates):,.0f})"
     )
     seconds, megabytes = _whole_build()
-    print(f"Whole data set (recipes/datasets/table-workflows.yaml): {seconds:.1f} s, peak memory {megabytes:.0f} MB")
+    print(f"Whole data set (recipes/{DATA_SET}): {seconds:.1f} s, peak memory {megabytes:.0f} MB")
     _free_runs()
-    _stages(quickstart)
+    _stages(quickstart / "seconds.json")
 
 
-def _cores() -> int:
-    import os
-
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _rows_a_second(offset: int) -> float:
-    seeds = range(500_000 + 200 * offset, 500_200 + 200 * offset)
+def _rows_a_second(run: int) -> float:
+    seeds = range(500_000 + 200 * run, 500_200 + 200 * run)
     began = time.perf_counter()
     count = sum(1 for seed in seeds for _ in decision_rows(generate("chain", 16, seed), ["full"]))
     return count / (time.perf_counter() - began)
@@ -45,34 +44,38 @@ def _rows_a_second(offset: int) -> float:
 
 def _whole_build() -> tuple[float, float]:
     """(seconds, peak megabytes) of `stsr build` in a process of its own."""
-    declaration = "recipes/datasets/table-workflows.yaml"
-    from importlib.resources import files
-
-    path = Path(str(files("stsr.recipes"))) / declaration.removeprefix("recipes/")
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "stsr.cli.main", "build", str(path), "--out", str(Path(folder, "data"))]
-        before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+        command = ["build", str(recipes_folder() / DATA_SET), "--out", str(Path(folder, "data"))]
         began = time.perf_counter()
-        subprocess.run(command, check=True, capture_output=True)
+        subprocess.run([sys.executable, "-m", "stsr.cli.main", *command], check=True, capture_output=True)
         seconds = time.perf_counter() - began
-        peak = max(before, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
-    return seconds, peak / (1e6 if sys.platform == "darwin" else 1e3)
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    return seconds, peak / (1e6 if sys.platform == "darwin" else 1e3)  # bytes there, kilobytes elsewhere
 
 
 def _free_runs() -> None:
+    """Free runs of the tiny base model, untuned: it errs often, so episodes use their whole budget."""
+    from lm_eval.models.huggingface import HFLM
+
     from stsr.eval_tasks.bench import benchmark
 
-    report: Callable[[], object] = benchmark
-    report()
+    base = str(recipes_folder() / "bases/tiny")
+    lm = HFLM(pretrained=base, device="cpu", dtype="float32", batch_size=20, enable_thinking=False)
+    for horizon, view in ((4, "compact"), (16, "full")):
+        figures = benchmark(lm, horizon=horizon, view=view)
+        print(
+            f"Free runs, tiny base untuned, {figures.episodes} episodes, H{horizon} {view}: "
+            f"lock step {figures.calls / figures.lock_step_seconds:.1f} calls/s, "
+            f"one at a time {figures.calls / figures.single_seconds:.1f} calls/s, "
+            f"ratio {figures.speedup:.2f}; transcripts equal"
+        )
 
 
-def _stages(quickstart: Path) -> None:
-    path = quickstart / "seconds.json"
+def _stages(path: Path) -> None:
     if not path.exists():
         print(f"Quickstart stages: not run ({path} does not exist; `make quickstart` makes it)")
         return
     stages = json.loads(path.read_text(encoding="utf-8"))
     print(f"Quickstart stages, seconds, as they ran last ({path}):")
-    for name, seconds in stages.items():
+    for name, seconds in {**stages, "all": sum(stages.values())}.items():
         print(f"  {name:<28}{seconds:>8.1f}")
-    print(f"  {'all':<28}{sum(stages.values()):>8.1f}")

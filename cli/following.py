@@ -19,7 +19,7 @@ from stsr.generators.views import view
 
 
 def follow(row_id: str, results: Path) -> None:
-    """Prints the eight stops of `row_id`. Raises ValueError, naming alternatives, for an id that cannot be."""
+    """Prints the eight stops of `row_id`. Raises ValueError, naming alternatives, for a bad id."""
     parts = rows.parse_row_id(row_id)
     task = rows.generate(parts.family, parts.horizon, parts.seed)
     path = Path(str(files("stsr.recipes"))) / "datasets/table-workflows.yaml"
@@ -44,7 +44,9 @@ def follow(row_id: str, results: Path) -> None:
     _stop(5, "Trained", *_exposures(row_id, results))
     _stop(6, "Adapter", *_adapters(results))
     answers = list(_records(row_id, results))
-    _stop(7, "Asked", *(_answers(answers) if answers else (_absent(results, "no model was asked this row"), "")))
+    _stop(
+        7, "Asked", *(_answers(answers) if answers else (_absent(results, "no model was asked this row"), ""))
+    )
     _stop(8, "Counted", *_cells(answers, results))
 
 
@@ -72,7 +74,10 @@ def _exposures(row_id: str, results: Path) -> tuple[str, str]:
             step = json.loads(line)
             if row_id in step["ids"]:
                 lines.append(f"{path.parent.name}: step {step['step']}")
-    return ("presented in training" if lines else _absent(results, "presented to no training"), "\n".join(lines))
+    return (
+        "presented in training" if lines else _absent(results, "presented to no training"),
+        "\n".join(lines),
+    )
 
 
 def _adapters(results: Path) -> tuple[str, str]:
@@ -81,7 +86,9 @@ def _adapters(results: Path) -> tuple[str, str]:
         facts = json.loads(path.read_text(encoding="utf-8"))
         lines.append(f"{path.parent.name}: {json.dumps(facts.get('proof'), sort_keys=True)}")
     return (
-        "proof that each loads and changes the model" if lines else _absent(results, "no adapter was trained"),
+        "proof that each loads and changes the model"
+        if lines
+        else _absent(results, "no adapter was trained"),
         "\n".join(lines),
     )
 
@@ -97,7 +104,10 @@ def _label(cell: records.Cell) -> str:
 
 
 def _answers(answers: list[records.DecisionRecord]) -> tuple[str, str]:
-    lines = [f"{_label(a.cell)}: {a.turn.verdict}, {'agrees' if a.agree else 'differs'}: {a.turn.output}" for a in answers]
+    lines = [
+        f"{_label(a.cell)}: {a.turn.verdict}, {'agrees' if a.agree else 'differs'}: {a.turn.output}"
+        for a in answers
+    ]
     return f"asked of {len(answers)} models through lm-eval", "\n".join(lines)
 
 

@@ -1,19 +1,17 @@
 """The `stsr` command line. Each command is a thin call into one room; `stsr COMMAND --help` documents it.
 
 Invariant: a mistake of the user is one line on standard error and exit code 2; a refusal or a failure of the
-work is one line and exit code 1. Neither prints a traceback.
+work is one line and exit code 1. Neither prints a traceback, unless STSR_TRACEBACK is set.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-
-from stsr.generators.build import BuildError
-from stsr.generators.declaration import DeclarationError
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -41,7 +39,8 @@ def build(
 
     manifest = builder.build(builder.read_declaration(declaration), out, dataset_card)
     rows = sum(facts["rows"] for _, facts in builder.files_of(manifest))
-    print(f"{out} holds {manifest['repo']} {manifest['version']}: {len(manifest['configs'])} configs, {rows:,} rows.")
+    configs = len(manifest["configs"])
+    print(f"{out} holds {manifest['repo']} {manifest['version']}: {configs} configs, {rows:,} rows.")
 
 
 @app.command()
@@ -63,7 +62,10 @@ def publish(
         tag=tag, message=f"Publish {tag or 'a version'}", public=public, yes=yes,
     )  # fmt: skip
     news = "Published" if done.created else "Already published:"
-    print(f"{news} {done.repo_id} at {done.endpoint}, commit {done.commit[:12]}" + (f", tag {tag}." if tag else "."))
+    print(
+        f"{news} {done.repo_id} at {done.endpoint}, commit {done.commit[:12]}"
+        + (f", tag {tag}." if tag else ".")
+    )
 
 
 @app.command()
@@ -72,7 +74,9 @@ def train(
     view: Annotated[str, typer.Option(help="View of the training prompts.")],
     seed: Annotated[int, typer.Option(help="Seed of the adapter's start and of dropout.")],
     out: Out,
-    data_seed: Annotated[int | None, typer.Option(help="Seed of the row order; the recipe's by default.")] = None,
+    data_seed: Annotated[
+        int | None, typer.Option(help="Seed of the row order; the recipe's by default.")
+    ] = None,
 ) -> None:
     """Train an adapter. A run that was interrupted continues; a finished one is left alone."""
     from stsr.recipes import train as trainer
@@ -82,14 +86,19 @@ def train(
 
 @app.command()
 def pretrain(
-    recipe: Annotated[Path, typer.Argument(help="YAML file, as recipes/pretrain/tiny-base.yaml.")],
+    recipe: Annotated[Path, typer.Argument(help="YAML file, as recipes/pretraining/tiny-base.yaml.")],
     out: Out,
+    repo: Annotated[str, typer.Option(help="Hub id that the card names.")] = "stsr/tiny-base",
+    tag: Annotated[str, typer.Option(help="Tag that the card names.")] = "v1.0.0",
 ) -> None:
     """Pretrain the tiny base model on a CPU."""
     from stsr.generators.declaration import load
+    from stsr.hub_cards.cards import base_card
     from stsr.recipes import pretrain as trainer
 
-    trainer.pretrain(load(trainer.Recipe, recipe), out)
+    facts = trainer.pretrain(load(trainer.Recipe, recipe), out)
+    (out / "README.md").write_text(base_card(facts, repo, tag), encoding="utf-8")
+    print(f"The model is in {out}; held-out accuracy {facts['held_out_accuracy']['all']:.1%}.")
 
 
 @app.command(name="eval")
@@ -156,7 +165,9 @@ def follow(
 
 @app.command()
 def bench(
-    quickstart: Annotated[Path, typer.Option(help="Results whose stage times to print.")] = Path("out/quickstart"),
+    quickstart: Annotated[Path, typer.Option(help="Results whose stage times to print.")] = Path(
+        "out/quickstart"
+    ),
 ) -> None:
     """Print speed and memory of this machine: rows, builds, free runs and the quickstart's stages."""
     from stsr.cli import benchmark
@@ -195,11 +206,6 @@ def _split_revision(name: str) -> tuple[str, str | None]:
     return base, revision or None
 
 
-def _user_errors() -> tuple[type[Exception], ...]:
-    """Errors that mean "you asked for something that does not exist"."""
-    return (DeclarationError, ValueError)
-
-
 def _line(error: BaseException) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
@@ -210,12 +216,12 @@ def main() -> Any:
         app()
     except (KeyboardInterrupt, EOFError):
         sys.exit("\nstsr: interrupted; the same command continues")
-    except _user_errors() as error:
+    except (ValueError, RuntimeError, OSError) as error:
+        # The project's own errors are of these kinds: ValueError for what was asked, the others for the work.
+        if os.environ.get("STSR_TRACEBACK"):
+            raise
         print(f"stsr: {_line(error)}", file=sys.stderr)
-        sys.exit(2)
-    except (BuildError, RuntimeError, OSError) as error:
-        print(f"stsr: {_line(error)}", file=sys.stderr)
-        sys.exit(1)
+        sys.exit(2 if isinstance(error, ValueError) else 1)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,8 @@ def write(experiment_file: Path, records: Path, out: Path) -> Path:
         horizon=experiment.horizon,
         views=(first, second),
         adapters={
-            seed: {view: experiment.adapter(view, seed) for view in experiment.views} for seed in experiment.seeds
+            seed: {view: experiment.adapter(view, seed) for view in experiment.views}
+            for seed in experiment.seeds
         },
         base=experiment.base,
     )

@@ -50,7 +50,9 @@ def _next_steps(experiment: graph.Experiment, hub_root: Path, port: int) -> str:
     declared = read_declaration(graph.recipes_folder() / experiment.dataset)
     view, seed = experiment.views[0], experiment.seeds[0]
     adapter = experiment.adapter(view, seed)
-    serve = "stsr hub serve" + (f" --root {shlex.quote(str(hub_root))}" if hub_root != Path("out/hub") else "")
+    serve = "stsr hub serve" + (
+        f" --root {shlex.quote(str(hub_root))}" if hub_root != Path("out/hub") else ""
+    )
     return f"""
 To bring the Hub back, in a second terminal and in this one (with .venv active: . .venv/bin/activate):
 

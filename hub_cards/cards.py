@@ -9,6 +9,7 @@ from importlib.resources import files
 from typing import Any
 
 from jinja2 import Environment, StrictUndefined
+
 from stsr.generators import rows, views
 from stsr.generators.build import Manifest
 
@@ -55,6 +56,11 @@ def dataset_card(manifest: Manifest) -> str:
         size=_size_category(total),
         citation=CITATION.replace("VERSION", manifest["version"]),
     )
+
+
+def base_card(facts: dict[str, Any], repo: str, tag: str) -> str:
+    """README.md of the tiny base model, from what `stsr pretrain` left in pretrain.json."""
+    return render("base_model.md", facts=facts, repo=repo, tag=tag)
 
 
 def _size_category(count: int) -> str:

@@ -87,23 +87,22 @@ def expand(experiment: Experiment, out: Path) -> list[Step]:
     """The commands, in order. Every path below `out`; every model and data set by Hub id and tag."""
     here = recipes_folder()
     declared = read_declaration(here / experiment.dataset)
-    data = str(out / declared.repo.split("/")[1])
+    data = out / declared.repo.split("/")[1]
     steps = [
         Step(
             "build",
             f"Build the data set {declared.repo} {declared.tag}.",
-            ["build", str(here / experiment.dataset), "--out", data],
+            ["build", str(here / experiment.dataset), "--out", str(data)],
         ),
         Step(
             "publish data",
             f"Publish it to the Hub on loopback, tagged {declared.tag}.",
-            ["publish", data, "--repo", declared.repo, "--type", "dataset", "--tag", declared.tag],
+            _publish(data, declared.repo, "dataset", declared.tag),
         ),
         Step(
             "publish base",
             f"Publish the base model {experiment.base}.",
-            ["publish", str(here / experiment.base_folder), "--repo", experiment.base, "--type", "model"]
-            + ["--tag", experiment.base_tag],
+            _publish(here / experiment.base_folder, experiment.base, "model", experiment.base_tag),
         ),
     ]
     for seed in experiment.seeds:
@@ -126,17 +125,20 @@ def experiment_file(out: Path) -> str:
     return str(out / "experiment.yaml")
 
 
+def _publish(folder: Path, repo: str, kind: str, tag: str) -> list[str]:
+    return ["publish", str(folder), "--repo", repo, "--type", kind, "--tag", tag]
+
+
 def _adapter_steps(experiment: Experiment, view: str, seed: int, out: Path) -> list[Step]:
     adapter = experiment.adapter(view, seed)
     folder = out / "train" / adapter.split("/")[1]
     train = ["train", str(recipes_folder() / experiment.recipe), "--view", view, "--seed", str(seed)]
-    publish = ["publish", str(folder / "adapter"), "--repo", adapter, "--type", "model"]
     return [
         Step(f"train {view}", f"Train an adapter on the {view} view.", [*train, "--out", str(folder)]),
         Step(
             f"publish {view}",
             f"Publish it as {adapter}, tagged {experiment.adapter_tag}.",
-            [*publish, "--tag", experiment.adapter_tag],
+            _publish(folder / "adapter", adapter, "model", experiment.adapter_tag),
         ),
     ]
 
@@ -161,7 +163,9 @@ def run(name: str, out: Path, environment: dict[str, str]) -> dict[str, float]:
     steps = expand(experiment, out)
     seconds: dict[str, float] = {}
     for number, step in enumerate(steps, 1):
-        print(f"\n[{number}/{len(steps)}] {step.say}\n    $ {shlex.join(['stsr', *step.command])}", flush=True)
+        print(
+            f"\n[{number}/{len(steps)}] {step.say}\n    $ {shlex.join(['stsr', *step.command])}", flush=True
+        )
         began = time.monotonic()
         done = subprocess.run(
             [sys.executable, "-m", "stsr.cli.main", *step.command], env={**os.environ, **environment}

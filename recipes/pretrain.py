@@ -1,6 +1,6 @@
 """Pretrains the tiny base model from scratch on a CPU, tokenizer included.
 
-    python -m stsr.recipes.pretrain recipes/pretrain/tiny-base.yaml --out out/tiny-base
+    python -m stsr.recipes.pretrain recipes/pretraining/tiny-base.yaml --out out/tiny-base
 
 The command continues from its last checkpoint when it was interrupted. Invariant: a resumed run equals an
 uninterrupted one on the same machine and thread count, since data depend on the step number alone.
@@ -13,9 +13,9 @@ import argparse
 import json
 import os
 import shutil
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -225,12 +225,16 @@ def load_checkpoint(folder: Path, model: Qwen3ForCausalLM, optimizer: torch.opti
     return int(next(iter(optimizer.state.values()))["step"].item())
 
 
-def pretrain(recipe: Recipe, out: Path) -> None:
-    """Trains, reports held-out accuracy, and saves model (bfloat16) and tokenizer to `out`."""
+def pretrain(recipe: Recipe, out: Path) -> dict[str, Any]:
+    """Trains, and saves model (bfloat16), tokenizer and `pretrain.json` to `out`; returns what that holds.
+
+    Raises FileExistsError if `out` exists.
+    """
+    if out.exists():
+        raise FileExistsError(f"{out} exists already; delete it to pretrain again")
     work = out.with_name(out.name + ".work")
     tok = build_tokenizer(recipe)
     model = build_model(recipe, tok)
-    print(f"{sum(p.numel() for p in model.parameters()):,} parameters, vocabulary {len(tok)}", flush=True)
     optimizer = torch.optim.AdamW(
         model.parameters(),
         lr=recipe.learning_rate,
@@ -246,15 +250,26 @@ def pretrain(recipe: Recipe, out: Path) -> None:
         bar.set_postfix(completion=f"{losses.completion:.3f}", prompt=f"{losses.prompt:.3f}")
         if (step + 1) % recipe.checkpoint_every == 0 or step + 1 == recipe.steps:
             save_checkpoint(work, step + 1, model, optimizer)
-        if (step + 1) % (4 * recipe.checkpoint_every) == 0 or step + 1 == recipe.steps:
-            scores = accuracy(model, tok, held_out)
-            print(json.dumps({"step": step + 1, **{k: round(v, 3) for k, v in scores.items()}}), flush=True)
+        if (step + 1) % (2 * recipe.checkpoint_every) == 0:
+            bar.write(json.dumps({"step": step + 1, **_rounded(accuracy(model, tok, held_out))}))
+    model.to(torch.bfloat16)
+    facts = {
+        "recipe": asdict(recipe),
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "held_out_accuracy": _rounded(accuracy(model, tok, held_out)),
+        "torch": torch.__version__,
+    }
     partial = out.with_name(out.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
-    model.to(torch.bfloat16).save_pretrained(partial)
+    model.save_pretrained(partial)
     tok.save_pretrained(partial)
-    shutil.rmtree(out, ignore_errors=True)
+    (partial / "pretrain.json").write_text(json.dumps(facts, indent=1, sort_keys=True) + "\n")
     os.replace(partial, out)
+    return facts
+
+
+def _rounded(scores: dict[str, float]) -> dict[str, float]:
+    return {kind: round(score, 4) for kind, score in scores.items()}
 
 
 def main() -> None:
