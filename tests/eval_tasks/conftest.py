@@ -37,13 +37,16 @@ SPLITS = {
 
 @pytest.fixture(scope="module", autouse=True)
 def _offline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Libraries offline, with caches of their own, for these modules only."""
+    """Libraries offline, with caches of their own, and one thread (tiny matrices), for these modules only."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patch:
         cache = tmp_path_factory.getbasetemp() / "datasets-cache"
         patch.setattr(datasets.config, "HF_DATASETS_CACHE", cache)
         patch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
         patch.setattr(constants, "HF_HUB_OFFLINE", True)
         yield
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="session")
@@ -199,7 +202,7 @@ MISTAKES: list[Policy] = [
     lambda prompt: see(prompt).target.replace('"output":"', '"output":"z'),
     distracted,
 ]
-"""Every kind of rejected call: no JSON, broken JSON, a recipe of no workflow, an input missing or output there."""
+"""Every kind of rejected call: no JSON, broken JSON, an unknown recipe, one that cannot run now."""
 
 
 def blundering(prompt: str) -> str:
@@ -232,7 +235,7 @@ Run = Callable[..., dict[str, Any]]
 
 @pytest.fixture(scope="session")
 def load(data: Path) -> Load:
-    """load(*names, **metadata): lm-eval's tasks by name, on the local folder unless metadata say otherwise."""
+    """load(*names, **metadata): lm-eval's tasks by name, on the local folder by default."""
 
     def load(*names: str, **metadata: str) -> dict[str, Any]:
         manager = TaskManager(

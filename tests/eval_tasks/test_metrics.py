@@ -8,6 +8,7 @@ import math
 from typing import Any
 
 import pytest
+
 from stsr.eval_tasks import metrics
 
 
@@ -59,7 +60,7 @@ def test_clean_path_counts_complete_tasks_only() -> None:
     half = [probe("b", stage, True, "accepted", 4) for stage in (1, 2)]
     assert metrics.clean_path(column(scores + half, "clean_path")) == 1.0  # b, cut by a limit, is not counted
     assert math.isnan(metrics.clean_path(column(half, "clean_path")))
-    broken = scores[:3] + [probe("a", 4, False, "accepted", 4)]
+    broken = [*scores[:3], probe("a", 4, False, "accepted", 4)]
     assert metrics.clean_path(column(broken, "clean_path")) == 0.0
 
 

@@ -11,6 +11,7 @@ import lm_eval
 import pytest
 from lm_eval.api.model import CachingLM
 from lm_eval.models.huggingface import HFLM
+
 from stsr.eval_tasks.bench import benchmark, requests
 from stsr.eval_tasks.rollout import PromptTooLongError, stsr_rollout
 from stsr.generators import chain

@@ -1,0 +1,282 @@
+"""The driver: pinned revisions, strict adapters, records that equal lm-eval's numbers, and resuming."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lm_eval.models.huggingface import HFLM
+from peft import LoraConfig, get_peft_model
+from transformers import AutoModelForCausalLM
+
+from stsr.eval_tasks import evaluate as driver
+from stsr.eval_tasks import records
+from stsr.eval_tasks.data import DataError
+from stsr.eval_tasks.evaluate import EvaluateError, evaluate
+from stsr.eval_tasks.pins import PinError, content_hash, pin
+from stsr.eval_tasks.records import Cell, DecisionRecord, EpisodeRecord, RecordError
+from stsr.eval_tasks.samples import records_from_samples
+from stsr.hub_cards.adapters import AdapterError
+
+Evaluate = Callable[..., list[Path]]
+
+
+@pytest.fixture
+def ask(model: Path, data: Path, tmp_path: Path) -> Evaluate:
+    """evaluate() with everything filled in but what a test is about."""
+
+    def ask(*tasks: str, **given: Any) -> list[Path]:
+        request = {
+            "model": str(model),
+            "model_revision": None,
+            "adapter": None,
+            "adapter_revision": None,
+            "tasks": list(tasks),
+            "data": str(data),
+            "data_revision": "v1.0.0",
+            "split": "test",
+            "out": tmp_path / "out",
+            "batch_size": 8,
+            "limit": None,
+            "dtype": "float32",
+            "device": "cpu",
+        }
+        return evaluate(**{**request, **given})
+
+    return ask
+
+
+@pytest.fixture
+def scripted(monkeypatch: pytest.MonkeyPatch, scripts: Any) -> Callable[[Any], list[str]]:
+    """scripted(policy): from now on the driver's model answers by `policy`; returns the prompts it gets."""
+
+    def scripted(policy: Any) -> list[str]:
+        asked: list[str] = []
+
+        def generate(self: Any, requests: list[Any], disable_tqdm: bool = False) -> list[str]:
+            asked.extend(request.args[0] for request in requests)
+            return [policy(request.args[0].split("<|im_end|>")[0]) for request in requests]
+
+        monkeypatch.setattr(HFLM, "generate_until", generate)
+        return asked
+
+    return scripted
+
+
+def adapter(model: Path, folder: Path, size: float) -> str:
+    """A LoRA adapter whose B matrices have entries of `size`."""
+    network = AutoModelForCausalLM.from_pretrained(model)
+    tuned = get_peft_model(
+        network, LoraConfig(r=2, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM")
+    )
+    for name, parameter in tuned.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.constant_(parameter, size)
+    tuned.save_pretrained(folder)
+    return str(folder)
+
+
+def test_records_are_complete_and_equal_lm_evals_numbers(
+    ask: Evaluate, scripted: Any, scripts: Any, model: Path, data: Path, tmp_path: Path
+) -> None:
+    scripted(scripts.blundering)
+    oracle, free = ask("stsr_oracle_h16_full", "stsr_free_run_h16_compact")
+    assert (oracle, free) == (
+        tmp_path / "out/stsr_oracle_h16_full.jsonl",
+        tmp_path / "out/stsr_free_run_h16_compact.jsonl",
+    )
+    probes, episodes = list(records.read([oracle])), list(records.read([free]))
+    assert [probe.id for probe in probes[:2]] == ["chain-h16/62000#1@full", "chain-h16/62000#2@full"]
+    assert [episode.id for episode in episodes] == [
+        f"chain-h16/{seed}@compact" for seed in range(62000, 62003)
+    ]
+    cell = probes[0].cell
+    assert cell == replace(episodes[0].cell, view="full")
+    assert (cell.model, cell.model_revision) == (str(model), f"local-{content_hash(model)}")
+    assert (cell.data, cell.data_revision) == (str(data), f"local-{content_hash(data)}")
+    assert (cell.adapter, cell.adapter_revision, cell.split, cell.horizon) == ("", "", "test", 16)
+    assert (cell.dtype, cell.backend, cell.family) == ("float32", "HFLM", "chain")
+
+    def mean(values: list[Any]) -> Any:
+        return pytest.approx(sum(values) / len(values))
+
+    assert all(isinstance(probe, DecisionRecord) for probe in probes)
+    numbers = json.loads(oracle.with_suffix(".results.json").read_text())
+    assert numbers["results"]["agreement"] == mean([probe.agree for probe in probes])
+    assert numbers["results"]["post4"] == mean([probe.agree for probe in probes if probe.stage >= 5])
+    assert numbers["results"]["legal"] == mean([probe.turn.verdict == "accepted" for probe in probes])
+    assert (numbers["task_version"], numbers["cell"]["data_revision"]) == (1.0, cell.data_revision)
+    assert all(isinstance(episode, EpisodeRecord) for episode in episodes)
+    numbers = json.loads(free.with_suffix(".results.json").read_text())
+    assert numbers["results"]["success"] == mean([episode.success for episode in episodes])
+    assert numbers["results"]["calls"] == mean([episode.calls for episode in episodes])
+    assert numbers["results"]["progress"] == mean([episode.verified / 16 for episode in episodes])
+    assert [len(episode.turns) for episode in episodes] == [episode.calls for episode in episodes]
+    assert all(turn.prompt_tokens and turn.output_tokens for turn in episodes[0].turns)
+
+
+def test_undefined_numbers_are_null_in_strict_json(ask: Evaluate, scripted: Any, scripts: Any) -> None:
+    scripted(scripts.perfect)
+    (free,) = ask("stsr_free_run_h4_full")
+    text = free.with_suffix(".results.json").read_text()
+    results = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))["results"]
+    assert results["recovery"] is None
+    assert results["success"] == 1.0
+
+
+def test_a_real_random_model_end_to_end(ask: Evaluate, model: Path, tmp_path: Path) -> None:
+    base = ask("stsr_oracle_h4_compact", limit=2)
+    tuned = ask(
+        "stsr_oracle_h4_compact",
+        limit=2,
+        adapter=adapter(model, tmp_path / "adapter", 0.5),
+        out=tmp_path / "tuned",
+        dtype="auto",
+    )
+    (before, _), (after, _) = (list(records.read(paths)) for paths in (base, tuned))
+    assert records.differing(before.cell, after.cell) == ["adapter", "adapter_revision"]
+    assert after.cell.adapter_revision == f"local-{content_hash(tmp_path / 'adapter')}"
+    assert before.turn.prompt == after.turn.prompt
+    assert before.turn.output != after.turn.output  # the adapter acts
+
+
+def test_an_adapter_that_does_nothing_is_refused(ask: Evaluate, model: Path, tmp_path: Path) -> None:
+    with pytest.raises(AdapterError, match="zero"):
+        ask("stsr_oracle_h4_full", adapter=adapter(model, tmp_path / "adapter", 0.0))
+    with pytest.raises(EvaluateError, match="changes no logit"):
+        ask("stsr_oracle_h4_full", adapter=adapter(model, tmp_path / "tiny", 1e-30))
+    assert not (tmp_path / "out").exists()
+
+
+# -- resuming
+
+
+def test_a_finished_task_is_not_run_again(ask: Evaluate, scripted: Any, scripts: Any) -> None:
+    asked = scripted(scripts.perfect)
+    (first,) = ask("stsr_oracle_h4_full")
+    before, calls = first.stat().st_mtime_ns, len(asked)
+    paths = ask("stsr_oracle_h4_full", "stsr_oracle_h4_compact")
+    assert paths[0].stat().st_mtime_ns == before
+    assert calls == 12
+    assert len(asked) == 24  # the second task's alone
+    ask("stsr_oracle_h4")  # the group: its third view alone
+    assert len(asked) == 36
+
+
+def test_nothing_is_loaded_when_nothing_is_missing(
+    ask: Evaluate, scripted: Any, scripts: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripted(scripts.perfect)
+    paths = ask("stsr_oracle_h4_full")
+    monkeypatch.setattr(driver, "load_model", lambda *_: pytest.fail("the model was loaded"))
+    assert ask("stsr_oracle_h4_full") == paths
+
+
+def test_a_killed_run_leaves_whole_tasks_and_goes_on(
+    ask: Evaluate, scripted: Any, scripts: Any, tmp_path: Path
+) -> None:
+    def dying(prompt: str) -> str:
+        if "a4:" in prompt:
+            raise KeyboardInterrupt
+        return scripts.perfect(prompt)
+
+    scripted(dying)
+    with pytest.raises(KeyboardInterrupt):
+        ask("stsr_oracle_h4_full", "stsr_oracle_h8_full")
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "stsr_oracle_h4_full.jsonl",
+        "stsr_oracle_h4_full.results.json",
+    ]
+    scripted(scripts.perfect)
+    assert [
+        len(list(records.read([path]))) for path in ask("stsr_oracle_h4_full", "stsr_oracle_h8_full")
+    ] == [
+        12,
+        24,
+    ]
+
+
+def test_a_larger_limit_runs_again_and_a_smaller_one_never_overwrites(
+    ask: Evaluate, scripted: Any, scripts: Any
+) -> None:
+    scripted(scripts.perfect)
+    (path,) = ask("stsr_oracle_h4_full", limit=2)
+    assert len(list(records.read([path]))) == 2
+    ask("stsr_oracle_h4_full", limit=5)
+    assert len(list(records.read([path]))) == 5
+    with pytest.raises(RecordError, match="3 records that are not asked for"):
+        ask("stsr_oracle_h4_full", limit=2)
+
+
+def test_another_cell_is_refused_and_kept(ask: Evaluate, scripted: Any, scripts: Any, data: Path) -> None:
+    scripted(scripts.perfect)
+    (path,) = ask("stsr_free_run_h16_full")
+    before = path.read_bytes()
+    with pytest.raises(RecordError, match="another cell: split 'test', not 'test_crossover'; choose another"):
+        ask("stsr_free_run_h16_full", split="test_crossover")
+    with pytest.raises(RecordError, match="another cell: dtype 'float32', not 'bfloat16'"):
+        ask("stsr_free_run_h16_full", dtype="bfloat16")
+    assert path.read_bytes() == before
+
+
+# -- what cannot be asked
+
+
+def test_unknown_names_are_told_with_those_that_exist(ask: Evaluate) -> None:
+    with pytest.raises(EvaluateError, match="no task 'stsr_oracel_h4'; there are stsr_free_run_h16,"):
+        ask("stsr_oracel_h4")
+    with pytest.raises(DataError, match="no split 'development'; there are train, test"):
+        ask("stsr_oracle_h4_full", split="development")
+    with pytest.raises(PinError, match="is a folder and has no revision 'v2'"):
+        ask("stsr_oracle_h4_full", model_revision="v2")
+
+
+def test_a_folder_is_pinned_to_its_content(data: Path, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        shutil.copytree(data, tmp_path / name)
+    (tmp_path / "b" / ".cache").write_text("hidden files don't count")
+    assert (
+        pin(str(tmp_path / "a"), None, "dataset").revision == pin(str(tmp_path / "b"), "", "dataset").revision
+    )
+    (tmp_path / "b" / "README.md").write_text("changed")
+    first, second = (pin(str(tmp_path / name), None, "dataset") for name in ("a", "b"))
+    assert first.revision != second.revision
+    assert first.revision.startswith("local-")
+    assert len(first.revision) == len("local-") + 16
+    assert first.commit is None
+
+
+# -- samples
+
+
+def cell(**changed: Any) -> Cell:
+    plain = Cell("m", "c", "", "", "d", "c", "test", "chain", 4, "full", "none", "unknown", "ScriptedLM")
+    return replace(plain, **changed)
+
+
+def test_samples_of_lm_eval_become_records(scripts: Any, run: Any) -> None:
+    found = run(scripts.lm(scripts.blundering), "stsr_oracle_h4_full", "stsr_free_run_h4_full")
+    logged = json.loads(json.dumps(found["samples"], default=str))  # as the file of --log_samples holds them
+    for name, kind in (("stsr_oracle_h4_full", DecisionRecord), ("stsr_free_run_h4_full", EpisodeRecord)):
+        made = records_from_samples(reversed(logged[name]), cell())
+        assert all(isinstance(record, kind) for record in made)
+        assert made == records_from_samples(found["samples"][name], cell())
+        assert [records.from_json(records.to_json(record)) for record in made] == made
+        assert [record.id for record in made] == sorted(record.id for record in made)
+
+
+def test_samples_that_are_not_of_the_cell_are_refused(scripts: Any, run: Any) -> None:
+    samples = run(scripts.lm(scripts.perfect), "stsr_oracle_h4_full")["samples"]["stsr_oracle_h4_full"]
+    for changed in ({"view": "compact"}, {"horizon": 8}, {"family": "branching"}):
+        with pytest.raises(RecordError, match="is not of the cell's"):
+            records_from_samples(samples, cell(**changed))
+    with pytest.raises(RecordError, match=r"chain-h4/62000#1@full stands twice"):
+        records_from_samples([samples[0], {**samples[0], "doc_id": 1}], cell())
+    with pytest.raises(RecordError, match="not a result of an stsr task"):
+        records_from_samples([{"doc_id": 0, "resps": [["42 apples"]]}], cell())
