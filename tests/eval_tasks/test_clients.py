@@ -1,0 +1,252 @@
+"""The real command, a completions server, a chat server, and a Hub: what users' processes do."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from lm_eval.models.openai_completions import LocalChatCompletion, LocalCompletionsAPI
+
+from stsr.eval_tasks import records
+from stsr.eval_tasks.evaluate import HARNESS
+from stsr.eval_tasks.rollout import PromptTooLongError
+from stsr.eval_tasks.samples import read_samples, records_from_samples
+from stsr.hub_cards.loopback.process import running_hub
+
+NO_THINKING = "<|im_start|>assistant\n<think>\n\n</think>\n\n"
+
+
+def user_env(home: Path, **more: str) -> dict[str, str]:
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "HUGGING"))}
+    return kept | {
+        "HF_HOME": str(home),
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+        "HF_UPDATE_DOWNLOAD_COUNTS": "0",
+        "HF_HUB_DISABLE_XET": "1",
+        "OMP_NUM_THREADS": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        **more,
+    }
+
+
+def test_the_lm_eval_command(model: Path, data: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "lm_eval", "--model", "hf", "--device", "cpu", "--batch_size", "4"]
+    command += ["--model_args", f"pretrained={model},enable_thinking=False", "--apply_chat_template"]
+    command += ["--include_path", str(HARNESS), "--tasks", "stsr_oracle_h4,stsr_free_run_h4_compact"]
+    command += ["--metadata", json.dumps({"stsr_data": str(data)}), "--limit", "2", "--log_samples"]
+    command += ["--gen_kwargs", "max_gen_toks=4", "--output_path", str(tmp_path / "out")]
+    done = subprocess.run(
+        command,
+        env=user_env(tmp_path / "home", HF_HUB_OFFLINE="1"),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    table = {
+        cells[1].strip(" -").replace("\\_", "_"): cells
+        for cells in (line.split("|") for line in done.stdout.splitlines())
+        if len(cells) > 5
+    }
+    assert {"stsr_oracle_h4_full", "stsr_oracle_h4_recent2", "stsr_free_run_h4_compact"} <= table.keys(), (
+        done.stdout
+    )
+    (path,) = (tmp_path / "out").rglob("samples_stsr_free_run_h4_compact_*.jsonl")
+    cell = records.Cell(
+        str(model), "unknown", "", "", str(data), "unknown", "test", "chain", 4, "compact", "x", "x", "HFLM"
+    )
+    episodes = records_from_samples(read_samples(path), cell)
+    assert [episode.id for episode in episodes] == ["chain-h4/62000@compact", "chain-h4/62001@compact"]
+    assert all(turn.prompt.endswith(NO_THINKING) for episode in episodes for turn in episode.turns)
+
+
+# -- servers
+
+Answer = Callable[[dict[str, Any]], web.Response]
+
+
+class Server:
+    """An OpenAI-style server in a thread; `answer` makes each response from the request's JSON."""
+
+    def __init__(self, answer: Answer) -> None:
+        self.answer, self.payloads = answer, []
+        self._loop, self._up = asyncio.new_event_loop(), threading.Event()
+        self._thread = threading.Thread(target=self._work)
+        self._thread.start()
+        assert self._up.wait(10)
+
+    async def _handle(self, request: web.Request) -> web.Response:
+        payload = await request.json()
+        self.payloads.append(payload)
+        return self.answer(payload)
+
+    def _work(self) -> None:
+        app = web.Application()
+        app.router.add_post("/v1/completions", self._handle)
+        app.router.add_post("/v1/chat/completions", self._handle)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        self._loop.run_until_complete(runner.setup())
+        self._loop.run_until_complete(web.TCPSite(runner, "127.0.0.1", 0).start())
+        self.url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+        self._up.set()
+        self._loop.run_forever()
+        self._loop.run_until_complete(runner.cleanup())
+        self._loop.close()
+
+    def stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[[Answer], Server]]:
+    servers: list[Server] = []
+
+    def serve(answer: Answer) -> Server:
+        servers.append(Server(answer))
+        return servers[-1]
+
+    yield serve
+    for server in servers:
+        server.stop()
+
+
+def completions(tok: Any, policy: Callable[[str], str]) -> Answer:
+    """Answers token prompts, and checks that each one ends with an empty think block."""
+
+    def answer(payload: dict[str, Any]) -> web.Response:
+        prompts = [tok.decode(ids) for ids in payload["prompt"]]
+        assert all(prompt.endswith(NO_THINKING) for prompt in prompts)
+        assert (payload["max_tokens"], payload["temperature"]) == (160, 0)
+        texts = [policy(prompt.split("<|im_end|>")[0]) for prompt in prompts]
+        return web.json_response(
+            {"choices": [{"index": index, "text": text} for index, text in enumerate(texts)]}
+        )
+
+    return answer
+
+
+def completions_lm(server: Server, model: Path, **more: Any) -> LocalCompletionsAPI:
+    arguments = {
+        "model": str(model),
+        "tokenizer": str(model),
+        "tokenizer_backend": "huggingface",
+        "base_url": f"{server.url}/completions",
+        "num_concurrent": 4,
+        "max_length": 4096,
+        "max_retries": 1,
+    }
+    return LocalCompletionsAPI(**{**arguments, **more})
+
+
+def test_a_completions_server_gives_the_scripted_numbers(
+    serve: Any, scripts: Any, tok: Any, model: Path, run: Any, results: Any
+) -> None:
+    names = ("stsr_oracle_h4_full", "stsr_free_run_h8_compact")
+    server = serve(completions(tok, scripts.blundering))
+    served, direct = run(completions_lm(server, model), *names), run(scripts.lm(scripts.blundering), *names)
+    for name in names:
+        assert served["results"][name] == pytest.approx(direct["results"][name], nan_ok=True)
+    verdicts = [
+        [[turn["verdict"] for turn in episode["turns"]] for episode in results(found, names[1])]
+        for found in (served, direct)
+    ]
+    assert verdicts[0] == verdicts[1]
+
+
+def test_a_server_that_fails_ends_the_run(serve: Any, tok: Any, model: Path, run: Any) -> None:
+    server = serve(lambda payload: web.Response(status=503))
+    with pytest.raises(Exception, match="503"):
+        run(completions_lm(server, model), "stsr_oracle_h4_full")
+    with pytest.raises(Exception, match="503"):
+        run(completions_lm(server, model, num_concurrent=1), "stsr_free_run_h4_full")
+
+
+def test_a_server_with_too_little_room_gets_no_call(serve: Any, model: Path, run: Any) -> None:
+    server = serve(lambda payload: web.Response(status=500))
+    with pytest.raises(PromptTooLongError, match="max_length of 599"):
+        run(completions_lm(server, model, max_length=600), "stsr_free_run_h16_full")
+    assert server.payloads == []
+
+
+def test_a_chat_server_gets_one_user_message(
+    serve: Any, scripts: Any, run: Any, results: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    def answer(payload: dict[str, Any]) -> web.Response:
+        (message,) = payload["messages"]
+        assert message["role"] == "user"
+        content = scripts.perfect(message["content"])
+        return web.json_response({"choices": [{"index": 0, "message": {"content": content}}]})
+
+    server = serve(answer)
+    lm = LocalChatCompletion(model="m", base_url=f"{server.url}/chat/completions", num_concurrent=4)
+    found = run(lm, "stsr_free_run_h4_full")
+    assert found["results"]["stsr_free_run_h4_full"]["success,none"] == 1.0
+    assert "Switch thinking off there" in caplog.text
+    (turn, *_) = results(found, "stsr_free_run_h4_full")[0]["turns"]
+    assert json.loads(turn["prompt"]) == server.payloads[0]["messages"]
+    assert (turn["prompt_tokens"], turn["output_tokens"]) == (None, None)
+
+
+# -- a Hub
+
+HUB_PROGRAM = """
+import json, sys
+from pathlib import Path
+from stsr.eval_tasks import records
+from stsr.eval_tasks.data import load_split
+from stsr.eval_tasks.evaluate import evaluate
+from stsr.eval_tasks.pins import PinError, pin
+from stsr.hub_cards.publish import publish_folder
+
+model, data = map(Path, sys.argv[1:])
+(model / "README.md").write_text("A model.")
+made = {
+    "dataset": publish_folder(data, "stsr/table-workflows", "dataset", tag="v1.0.0", message="1").commit,
+    "model": publish_folder(model, "stsr/tiny", "model", tag="v1.0.0", message="1").commit,
+}
+(path,) = evaluate(
+    model="stsr/tiny", model_revision="v1.0.0", adapter=None, adapter_revision=None,
+    tasks=["stsr_oracle_h4_full"], data="stsr/table-workflows", data_revision="v1.0.0", split="test",
+    out=Path("out"), batch_size=2, limit=2, dtype="float32", device="cpu",
+)
+cell = next(records.read([path])).cell
+assert (cell.model, cell.model_revision) == ("stsr/tiny", made["model"]), cell
+assert (cell.data, cell.data_revision) == ("stsr/table-workflows", made["dataset"]), cell
+for ask in (
+    lambda: pin("stsr/table-workflows", "v9", "dataset"),
+    lambda: load_split("stsr/table-workflows", "h4-full", "test", "v9"),
+    lambda: pin("stsr/nothing", None, "model"),
+):
+    try:
+        ask()
+    except PinError as error:
+        print(error)
+"""
+
+
+def test_revisions_of_a_hub_become_commits(model: Path, data: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(model, tmp_path / "model")
+    with running_hub(tmp_path / "store") as hub:
+        done = subprocess.run(
+            [sys.executable, "-c", HUB_PROGRAM, str(copy), str(data)],
+            env=user_env(tmp_path / "home", HF_ENDPOINT=hub.endpoint, HF_TOKEN="made-up"),
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+        )
+    assert done.returncode == 0, done.stderr[-3000:]
+    unknown = "stsr/table-workflows: no revision 'v9'; there are v1.0.0, main, and commits"
+    *twice, nothing = done.stdout.splitlines()[-3:]
+    assert twice == [unknown, unknown]
+    assert nothing.startswith("stsr/nothing: neither a folder nor a model that http://127.0.0.1:")
