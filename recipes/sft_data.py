@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -64,21 +65,28 @@ def load_rows(source: str, commit: str, config: str, count: int) -> list[Row]:
     configs = get_dataset_config_names(source, revision=revision)
     if config not in configs:
         raise TrainError(f"{source} has no configuration {config!r}; there are {', '.join(configs)}")
-    split = load_dataset(source, config, split="train", revision=revision)
-    if count > len(split):
-        raise TrainError(f"train_rows is {count}, but {source} {config} has {len(split)} training rows")
-    rows: list[Row] = split.select(range(count)).to_list()
+    with tempfile.TemporaryDirectory() as empty:
+        # the cache tells commits of a repository apart, but not two folders of one name
+        cache = None if revision else empty
+        split = load_dataset(source, config, split="train", revision=revision, cache_dir=cache)
+        if count > len(split):
+            raise TrainError(f"train_rows is {count}, but {source} {config} has {len(split)} training rows")
+        rows: list[Row] = split.select(range(count)).to_list()
+    _check_rows(rows)
+    return rows
+
+
+def _check_rows(rows: Sequence[Row]) -> None:
     seen: set[str] = set()
     for row in rows:
         if row["id"] in seen:
-            raise TrainError(f"{source} {config}: the row id {row['id']} occurs twice")
+            raise TrainError(f"the row id {row['id']} occurs twice")
         seen.add(row["id"])
         if row["chat_template_kwargs"] != {"enable_thinking": False}:
             raise TrainError(
                 f"{row['id']}: chat_template_kwargs are {row['chat_template_kwargs']}, not "
                 "{'enable_thinking': False}: the loss would cover the think block of the prompt"
             )
-    return rows
 
 
 def rows_sha256(rows: Sequence[Row]) -> str:

@@ -220,18 +220,22 @@ def _check_numbers(recipe: Recipe, where: str) -> None:
     if bad := [step for step in own.save_at_steps if not 1 <= step <= steps]:
         raise TrainError(f"{where}: save_at_steps holds {bad[0]}, which is not in 1..{steps} (max_steps)")
     if own.train_rows % rows:
-        fewer = own.train_rows - own.train_rows % rows
         raise TrainError(
             f"{where}: train_rows {own.train_rows} is not a multiple of the {rows} rows of an update, so an "
-            f"epoch would end in a short update: use {fewer or rows} or {fewer + rows}"
+            f"epoch would end in a short update: use {_multiples(rows, own.train_rows)}"
         )
     if steps * rows % own.train_rows:
         per_epoch = own.train_rows // rows
-        fewer = steps // per_epoch * per_epoch
         raise TrainError(
             f"{where}: {steps} steps of {rows} rows are not whole epochs of train_rows {own.train_rows}: "
-            f"use max_steps {fewer or per_epoch} or {fewer + per_epoch}, or train_rows {steps * rows}"
+            f"use max_steps {_multiples(per_epoch, steps)}, or train_rows {steps * rows}"
         )
+
+
+def _multiples(of: int, near: int) -> str:
+    """The multiples of `of` on either side of `near`, in words."""
+    below = near // of * of
+    return f"{below} or {below + of}" if below else str(of)
 
 
 def _filled(own: Own, view: str, seed: int) -> Own:
