@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 
 import torch
 import yaml
-from huggingface_hub import hf_hub_download
+from huggingface_hub import snapshot_download
+from huggingface_hub.errors import HfHubHTTPError
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from peft import PeftConfig, PeftModel, get_peft_model
 from safetensors import safe_open
@@ -73,18 +74,18 @@ def load_strict(
     Raises AdapterError: no adapter there, a weight missing, unexpected or of another shape, or every lora_B
     zero. A base model is then left wrapped and should be thrown away; a PeftModel is as before.
     """
-    adapted = isinstance(model, PeftModel)
+    folder, adapted = _folder(source, revision), isinstance(model, PeftModel)
     if adapted and name in model.peft_config:
         raise AdapterError(f"an adapter named {name!r} is loaded already: {', '.join(model.peft_config)}")
     if not adapted:
         try:
-            config = PeftConfig.from_pretrained(str(source), revision=revision)
+            config = PeftConfig.from_pretrained(str(folder))
         except (ValueError, OSError) as error:
             raise AdapterError(f"{source}: {error}") from error
         config.inference_mode = True
         model = get_peft_model(model, config, adapter_name=name)
     try:
-        loaded = model.load_adapter(str(source), name, revision=revision, key_mapping=key_mapping)
+        loaded = model.load_adapter(str(folder), name, key_mapping=key_mapping)
         _refuse(f"{source}: {len(loaded.missing_keys)} weights are missing", loaded.missing_keys)
         _refuse(f"{source}: {len(loaded.unexpected_keys)} weights are unexpected", loaded.unexpected_keys)
         _refuse_zero(model, source, name)
@@ -141,15 +142,21 @@ def prove(
     difference = effect(model, input_ids)
     if not difference > 0:
         raise AdapterError(f"{source}: the adapter does not change the logits (effect {difference})")
-    path = _weights(source, revision)
+    path = _folder(source, revision) / WEIGHTS
     with safe_open(path, "pt") as weights, path.open("rb") as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
         return Proof(len(weights.keys()), 0, 0, difference, sha256)
 
 
-def _weights(source: str | Path, revision: str | None) -> Path:
-    local = Path(source) / WEIGHTS
-    return local if local.is_file() else Path(hf_hub_download(str(source), WEIGHTS, revision=revision))
+def _folder(source: str | Path, revision: str | None) -> Path:
+    """The adapter's files on disk. One snapshot, so that configuration and weights are of one commit."""
+    if Path(source).is_dir():
+        return Path(source)
+    files = ["adapter_config.json", WEIGHTS]
+    try:
+        return Path(snapshot_download(str(source), revision=revision, allow_patterns=files))
+    except (HfHubHTTPError, ValueError, OSError) as error:
+        raise AdapterError(f"{source} at {revision or 'main'}: {' '.join(str(error).split())}") from error
 
 
 def write_card(folder: Path, *, tag: str = "v1.0.0", results: Sequence[Result] = ()) -> Path:
