@@ -12,6 +12,6 @@
     server.py    the aiohttp application, and the process that serves it
     process.py   starting and stopping such a process: `running_hub` and `serve`
 
-Left out: xet, pull requests, discussions, history squashing. Clients must upload with
-HF_HUB_DISABLE_XET=1 (`stsr.hub_cards.publish` sees to that by itself).
+Runs on Linux and macOS. Left out: xet, pull requests, discussions, history squashing. So clients upload
+with HF_HUB_DISABLE_XET=1 (`stsr.hub_cards.publish` sees to that by itself).
 """

@@ -115,6 +115,9 @@ async def save(request: web.Request, path: Path, limit: int | None = None) -> No
                 if limit is not None and total > limit:
                     raise StoreError(413, f"more than the {limit} bytes that were announced")
                 await asyncio.to_thread(file.write, chunk)
+    except ConnectionError:
+        path.unlink(missing_ok=True)
+        raise StoreError(400, "the client left before it had sent everything") from None
     except BaseException:
         path.unlink(missing_ok=True)
         raise

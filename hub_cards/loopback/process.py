@@ -50,7 +50,8 @@ def running_hub(
     does not hold are read from there. Files over `part_size` bytes are uploaded in parts.
     Raises HubError: the port is in use, the store is served already, or the server did not start.
     """
-    command = [sys.executable, "-m", "stsr.hub_cards.loopback.server", "--follow-stdin"]
+    # -P: a folder of the user's that is called like a library must not stand in for it
+    command = [sys.executable, "-P", "-m", "stsr.hub_cards.loopback.server", "--follow-stdin"]
     command += ["--root", str(root), "--port", str(port)]
     command += ["--upstream", upstream] if upstream else []
     command += ["--part-size", str(part_size)] if part_size else []

@@ -36,7 +36,7 @@ _REDIRECTS = {301, 302, 303, 307, 308}
 _FIRST_HOP = ("X-Repo-Commit", "X-Linked-Etag", "X-Linked-Size")
 _PASSED = (
     *("Content-Type", "Content-Length", "Content-Range", "Content-Disposition", "Accept-Ranges"),
-    *("ETag", "Last-Modified", "X-Error-Code", "X-Error-Message"),
+    *("ETag", "Last-Modified", "X-Error-Code", "X-Error-Message", "Retry-After"),
 )
 
 
@@ -149,10 +149,11 @@ async def _stream(
     try:
         async for chunk in source.content.iter_chunked(1 << 16):
             await answer.write(chunk)
-    except (aiohttp.ClientError, TimeoutError) as error:
+        await answer.write_eof()
+    except (aiohttp.ClientError, TimeoutError):
         # headers are out: only a broken connection can still tell the client that bytes are missing
-        raise ConnectionResetError("the upstream broke off") from error
-    await answer.write_eof()
+        if request.transport is not None:
+            request.transport.abort()
     return answer
 
 
