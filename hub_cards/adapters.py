@@ -1,6 +1,6 @@
 """Loading an adapter so that it cannot fail silently, the proof that it acts, and its card.
 
-    model = load_strict(base, "stsr/tiny-h4-full-s20260910", revision="v1.0.0")
+    model = load_strict(base, "stsr/tiny-h4-full", revision="v1.0.0")
 
 PEFT only warns about missing weights and never mentions surplus ones, so an adapter trained under another
 wrapper class loads as a no-op. Invariant: an adapter that load_strict returns has every weight of its own and

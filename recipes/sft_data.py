@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from datasets import get_dataset_config_names, load_dataset
+from datasets.exceptions import DatasetsError
 
 from stsr.hub_cards.publish import PublishError, RepoType, fetch_revision
 from stsr.recipes.sft_recipe import TrainError
@@ -62,7 +63,10 @@ def load_rows(source: str, commit: str, config: str, count: int) -> list[Row]:
     whose `chat_template_kwargs` are not `{"enable_thinking": false}`.
     """
     revision = revision_of(commit)
-    configs = get_dataset_config_names(source, revision=revision)
+    try:
+        configs = get_dataset_config_names(source, revision=revision)
+    except (DatasetsError, OSError) as error:
+        raise TrainError(f"{source}: {' '.join(str(error).split())}") from error
     if config not in configs:
         raise TrainError(f"{source} has no configuration {config!r}; there are {', '.join(configs)}")
     with tempfile.TemporaryDirectory() as empty:

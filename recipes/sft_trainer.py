@@ -80,6 +80,8 @@ class RecipeTrainer(SFTTrainer):  # type: ignore[misc]
     Raises TrainError from the constructor for rows that are too long or whose tokens are not as promised.
     """
 
+    _signature_columns: list[str] | None
+
     def __init__(
         self,
         *,
@@ -118,8 +120,9 @@ class RecipeTrainer(SFTTrainer):  # type: ignore[misc]
 
     def _set_signature_columns_if_needed(self) -> None:
         super()._set_signature_columns_if_needed()
-        if "row_idx" not in self._signature_columns:
-            self._signature_columns = [*self._signature_columns, "row_idx"]
+        columns = self._signature_columns or []
+        if "row_idx" not in columns:
+            self._signature_columns = [*columns, "row_idx"]
 
     def _prepare_dataset(self, dataset: Any, processing_class: Any, args: Any, *rest: Any) -> Any:
         limit, args.max_length = args.max_length, None  # no limit: SFTTrainer neither truncates nor drops

@@ -355,7 +355,7 @@ def test_a_finished_run_is_left_alone(finished: Path, run: Run, monkeypatch: pyt
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"seed": 8}, r"differs in adapter_name .*, seed \(7 there, 8 here\)"),
+        ({"seed": 8}, r"differs in seed \(7 there, 8 here\): use another"),
         ({"data_seed": 12}, r"differs in data_seed \(11 there, 12 here\)"),
         ({"view": "compact"}, r"differs in view \(full there, compact here\), "),
         ({"learning_rate": 1e-3}, r"differs in learning_rate \(0.002 there, 0.001 here\)"),
