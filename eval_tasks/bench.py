@@ -1,4 +1,4 @@
-"""Measures lock step against one episode at a time, on the same backend and tasks.
+"""Measures lock step against one episode at a time, and our backend against lm-eval's own.
 
     python -m stsr.eval_tasks.bench out/tiny-base --horizon 8 --episodes 20 --batch-size 16
 
@@ -29,6 +29,8 @@ MAX_GEN_TOKS = 160
 class Figures:
     """What one measurement gave."""
 
+    backend: str
+    """lm-eval model class."""
     horizon: int
     view: str
     episodes: int
@@ -87,6 +89,7 @@ def benchmark(
     assert single == together, "lock step gave other transcripts than one episode at a time"
     outcomes = [json.loads(result) for result in together]
     return Figures(
+        backend=type(lm).__name__,
         horizon=horizon,
         view=view,
         episodes=len(outcomes),
@@ -111,16 +114,25 @@ def main() -> None:
     chosen = parser.parse_args()
     from lm_eval.models.huggingface import HFLM
 
-    lm = HFLM(
-        pretrained=chosen.model,
-        dtype=chosen.dtype,
-        device=chosen.device,
-        batch_size=chosen.batch_size,
-        enable_thinking=False,
-    )
+    from stsr.eval_tasks.shared_prefix import SharedPrefixLM
+
+    options = {"pretrained": chosen.model, "dtype": chosen.dtype, "device": chosen.device}
     seeds = range(62000, 62000 + chosen.episodes)
-    figures = benchmark(lm, horizon=chosen.horizon, view=chosen.view, seeds=seeds)
-    text = json.dumps({**asdict(figures), "speedup": figures.speedup}, indent=2)
+    both = [
+        benchmark(
+            kind(**options, batch_size=chosen.batch_size, enable_thinking=False),
+            horizon=chosen.horizon,
+            view=chosen.view,
+            seeds=seeds,
+        )
+        for kind in (HFLM, SharedPrefixLM)
+    ]
+    theirs, ours = both
+    report = {
+        "backends": [asdict(figures) | {"speedup": figures.speedup} for figures in both],
+        "ours_in_lock_step_against_theirs_one_at_a_time": theirs.single_seconds / ours.lock_step_seconds,
+    }
+    text = json.dumps(report, indent=2)
     print(text)
     if chosen.out:
         chosen.out.write_text(f"{text}\n", encoding="utf-8")

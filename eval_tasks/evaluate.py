@@ -26,7 +26,6 @@ from typing import Any
 
 import lm_eval
 import torch
-from lm_eval.models.huggingface import HFLM
 from lm_eval.tasks import TaskManager
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
 
@@ -34,6 +33,7 @@ from stsr.eval_tasks import records
 from stsr.eval_tasks.pins import Pin, pin
 from stsr.eval_tasks.records import Cell, RecordError
 from stsr.eval_tasks.samples import records_from_samples
+from stsr.eval_tasks.shared_prefix import SharedPrefixLM
 from stsr.eval_tasks.task import StsrTask
 from stsr.generators.prompts import INSTRUCTION
 
@@ -101,13 +101,15 @@ def evaluate(
         "split": split,
         "chat_template": template_hash(tokenizer),
         "dtype": dtype,
-        "backend": HFLM.__name__,
+        "backend": SharedPrefixLM.__name__,
     }
     jobs = [_job(task, common, out, limit) for task in _load(tasks, dataset, split)]
     missing = [job for job in jobs if not _kept(job)]
     if missing:
         network = load_model(base, extra, tokenizer, dtype, device)
-        lm = HFLM(pretrained=network, tokenizer=tokenizer, batch_size=batch_size, enable_thinking=False)
+        lm = SharedPrefixLM(
+            pretrained=network, tokenizer=tokenizer, batch_size=batch_size, enable_thinking=False
+        )
         out.mkdir(parents=True, exist_ok=True)
         for job in missing:
             _run(job, lm, limit)
@@ -184,7 +186,7 @@ def _kept(job: _Job) -> bool:
     return len(ids) == len(job.ids)
 
 
-def _run(job: _Job, lm: HFLM, limit: int | None) -> None:
+def _run(job: _Job, lm: SharedPrefixLM, limit: int | None) -> None:
     """Runs one task and writes its two files, the records last: whoever finds them finds the numbers too."""
     # lm_eval.evaluate is the core of simple_evaluate, without its report on the machine (seconds a call).
     results = lm_eval.evaluate(

@@ -101,7 +101,7 @@ def test_records_are_complete_and_equal_lm_evals_numbers(
     assert (cell.model, cell.model_revision) == (str(model), f"local-{content_hash(model)}")
     assert (cell.data, cell.data_revision) == (str(data), f"local-{content_hash(data)}")
     assert (cell.adapter, cell.adapter_revision, cell.split, cell.horizon) == ("", "", "test", 16)
-    assert (cell.dtype, cell.backend, cell.family) == ("float32", "HFLM", "chain")
+    assert (cell.dtype, cell.backend, cell.family) == ("float32", "SharedPrefixLM", "chain")
 
     def mean(values: list[Any]) -> Any:
         return pytest.approx(sum(values) / len(values))
