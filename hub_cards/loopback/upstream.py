@@ -21,7 +21,7 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 from yarl import URL
 
-from stsr.hub_cards.loopback.errors import HubError, RepoAbsent
+from stsr.hub_cards.loopback.errors import HubError, RepoAbsent, StoreError
 from stsr.hub_cards.loopback.reads import asked_paths
 from stsr.hub_cards.loopback.web import Handler, origin
 
@@ -75,7 +75,7 @@ class Upstream:
             yield
 
     async def relay(self, request: web.Request, absent: RepoAbsent) -> web.StreamResponse:
-        """Answer `request` from the other Hub. Raises RepoAbsent if it cannot be reached."""
+        """Answer `request` from the other Hub. Raises RepoAbsent if it cannot be reached, StoreError 502."""
         if time.monotonic() < self._unreachable_until:
             raise RepoAbsent(absent.repo_id, ", and its upstream cannot be reached")
         form = None
@@ -91,6 +91,9 @@ class Upstream:
         except (aiohttp.ClientConnectorError, TimeoutError):
             self._unreachable_until = time.monotonic() + _REST
             raise RepoAbsent(absent.repo_id, ", and its upstream cannot be reached") from None
+        except aiohttp.ClientError as error:
+            # it is there, but what it says is no answer: clients try a 502 again
+            raise StoreError(502, f"the upstream failed: {type(error).__name__}") from error
 
     async def _answer(self, request: web.Request, call: _Call) -> web.StreamResponse:
         first: dict[str, str] = {}
@@ -161,11 +164,9 @@ def _proxy(url: str) -> str | None:
     """The proxy that the environment names for `url`; none for a Hub on loopback."""
     parts = urlsplit(url)
     host = parts.hostname or ""
-    return (
-        None
-        if host in {"127.0.0.1", "localhost", "::1"} or proxy_bypass(host)
-        else getproxies().get(parts.scheme)
-    )
+    if host in {"127.0.0.1", "localhost", "::1"} or proxy_bypass(host):
+        return None
+    return getproxies().get(parts.scheme)
 
 
 def _without_xet(body: bytes) -> bytes:

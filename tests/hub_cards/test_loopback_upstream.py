@@ -226,6 +226,22 @@ def test_a_download_that_breaks_off_is_not_taken_for_whole(served: Served, tmp_p
     assert len(got.partition(b"\r\n\r\n")[2]) < 1000
 
 
+def test_an_upstream_that_hangs_up_is_told_as_such(served: Served, tmp_path: Path, call: Callable) -> None:
+    async def hang_up(request: web.Request) -> web.StreamResponse:
+        assert request.transport is not None
+        if request.path == "/api/models/a/redirect":
+            return web.Response(status=302, headers={"Location": "mailto:nobody"})
+        request.transport.abort()
+        return web.Response()
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", hang_up)
+    with served(app) as upstream, running_hub(tmp_path / "store", upstream=upstream) as hub:
+        for name in ("b", "redirect"):
+            answer = call("GET", f"/api/models/a/{name}", endpoint=hub.endpoint)
+            assert (answer.status, answer.headers.get("x-error-code")) == (502, None)
+
+
 # When there is none
 
 
