@@ -1,6 +1,6 @@
 """Flat YAML files into frozen dataclasses, with errors that name the file, the key and the alternatives.
 
-    recipe = load(Recipe, Path("recipes/pretrain/tiny-base.yaml"))
+    recipe = load(Recipe, Path("recipes/pretraining/tiny-base.yaml"))
 
 Invariant: every key of the file is a field of the dataclass and of its type; nothing is ignored.
 """

@@ -4,8 +4,9 @@ The base must read a state and copy a recipe, but must not know the project's ta
 state and one or two recipes as the project does, with an instruction of its own: reply with the recipe, the
 first, the second, or the one whose output (or input) is (or is not) in the state. The project's instruction
 never occurs. Half of the tasks have names that do not count upward, so order of names is no substitute for
-reading the state. To save computation most examples go on with more questions about the same state, and half
-of them leave out the description of the tools.
+reading the state. States grow as training goes on: copying is learned in short ones and kept in long ones.
+Later examples ask more questions about the same state, and most leave out the description of the tools; both
+save computation.
 
 Invariant: tasks come from streams keyed "pretrain", which no split of a data set uses.
 Source: ours; the paper fine-tunes released Qwen3 models.
@@ -33,12 +34,14 @@ INSTRUCTIONS = {
     "input_not_in": "Reply with the recipe whose input does not exist in the state, exactly as it is "
     "printed.",
 }
-HORIZONS = (2, 3, 4, 4, 5, 6, 8, 8, 10, 12, 16, 16)
+HORIZONS = (2, 3, 4, 2, 3, 4, 5, 6, 8, 4, 8, 10, 12, 16, 16)
+"""Number of operations, each equally likely; the beginning of training uses the beginning of the list."""
 VIEWS = ("full", "full", "names", "recent2", "half", "half")
 ERRORS = ("", "", *(f"{reason}: the previous call was rejected" for reason in REASONS))
 
 
-TURNS = (1, 1, 6, 8)
+TURNS = (1, 1, 4)
+"""Number of questions about one state, in the second half of training; one before."""
 
 
 class Turn(NamedTuple):
@@ -52,15 +55,19 @@ class Turn(NamedTuple):
     """The recipe to copy."""
 
 
-def example(index: int, purpose: str = "train", turns: int | None = None) -> list[Turn]:
-    """Example number `index`, one to eight turns about one state; different purposes share nothing."""
+def example(index: int, purpose: str, progress: float, turns: int | None = None) -> list[Turn]:
+    """Example number `index`: turns about one state. Different purposes share nothing.
+
+    `progress` is the share of training that is done, 0 to 1. `turns` overrides the number of questions.
+    """
+    horizons = HORIZONS[: max(3, round(min(1.0, 2 * progress) * len(HORIZONS)))]
     for attempt in range(10_000):
         stream = keyed("pretrain", purpose, index, attempt)
         try:
-            source, recipes = chain.chain(stream.choice(HORIZONS), stream)
+            source, recipes = chain.chain(stream.choice(horizons), stream)
         except chain.DeadEnd:
             continue
-        return _turns(stream, source, recipes, turns or stream.choice(TURNS))
+        return _turns(stream, source, recipes, turns or (stream.choice(TURNS) if progress >= 0.5 else 1))
     raise AssertionError("no valid example in 10,000 attempts")
 
 
@@ -85,7 +92,7 @@ def _first(stream: Stream, kind: str, shown: list[str], tables: dict[str, Table]
     instruction = INSTRUCTIONS[kind] + "\n"
     observation, error = _observe(stream, tables), stream.choice(ERRORS)
     prompt = prompts.text(observation, shown, 1 + stream.below(32), error, instruction)
-    return prompt.removeprefix(prompts.TOOLS_TEXT + "\n") if stream.below(2) else prompt
+    return prompt.removeprefix(prompts.TOOLS_TEXT + "\n") if stream.below(3) else prompt
 
 
 def _later(kind: str, shown: list[str]) -> str:

@@ -69,7 +69,7 @@ Batch = tuple[torch.Tensor, torch.Tensor]
 
 def build_tokenizer(recipe: Recipe) -> PreTrainedTokenizerFast:
     """The tokenizer, fitted to pretraining examples and to the words of the project's instruction."""
-    examples = [curriculum.example(index, "tokenizer") for index in range(recipe.tokenizer_examples)]
+    examples = [curriculum.example(index, "tokenizer", 1.0) for index in range(recipe.tokenizer_examples)]
     texts = [f"{turn.prompt}\n{turn.completion}" for example in examples for turn in example]
     return tokenizer.train([*texts, *[prompts.INSTRUCTION] * 300], recipe.vocabulary, QWEN3_TEMPLATE)
 
@@ -175,7 +175,7 @@ def train_step(
     rows from table to table, so reading them is where the model learns to copy.
     """
     n = recipe.examples_per_step
-    examples = [curriculum.example(index) for index in range(step * n, (step + 1) * n)]
+    examples = [curriculum.example(index, "train", step / recipe.steps) for index in range(step * n, (step + 1) * n)]
     examples.sort(key=lambda turns: sum(len(turn.prompt) for turn in turns))
     size = n // recipe.microbatches
     batches = [encode(tok, examples[at : at + size]) for at in range(0, n, size)]
@@ -241,7 +241,7 @@ def pretrain(recipe: Recipe, out: Path) -> dict[str, Any]:
         betas=(recipe.beta1, recipe.beta2),
         weight_decay=recipe.weight_decay,
     )
-    held_out = [curriculum.example(index, "held-out", 1)[0] for index in range(recipe.held_out_examples)]
+    held_out = [curriculum.example(index, "held-out", 1.0, 1)[0] for index in range(recipe.held_out_examples)]
     done = load_checkpoint(work, model, optimizer)
     bar = tqdm(range(done, recipe.steps), initial=done, total=recipe.steps, unit="step", mininterval=5)
     model.train()

@@ -4,7 +4,7 @@ Any text can be encoded. Numbers of up to two digits, with the letter of an arti
 are single tokens (`a16`, `-` `7`); merges never cross a space, a line break or such a number. A printed call
 is then about ten tokens, which keeps two CPU cores fast enough for the quickstart.
 
-    python -m stsr.recipes.pretrain recipes/pretrain/tiny-base.yaml     # trains tokenizer and model
+    python -m stsr.recipes.pretrain recipes/pretraining/tiny-base.yaml     # trains tokenizer and model
 """
 
 from __future__ import annotations

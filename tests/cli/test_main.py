@@ -1,0 +1,98 @@
+"""Protects: plain lines; mistakes exit with 2 and name the alternatives; no traceback."""
+
+import doctest
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from stsr.cli import main as command_line
+
+ROOT = Path(__file__).parents[2]
+
+
+def stsr(*words, **environment):
+    return subprocess.run(
+        [sys.executable, "-m", "stsr.cli.main", *map(str, words)],
+        capture_output=True,
+        text=True,
+        cwd=environment.pop("cwd", ROOT),
+        env={**os.environ, **environment},
+    )
+
+
+def test_follow_prints_the_eight_stops(tmp_path):
+    done = stsr("follow", "chain-h16/62017#7@compact", "--results", tmp_path / "none")
+    assert done.returncode == 0, done.stderr
+    stops = [line.split(":")[0] for line in done.stdout.splitlines() if line[:1].isdigit()]
+    assert stops == [
+        "1. Declared",
+        "2. Generated",
+        "3. Shown",
+        "4. Row",
+        "5. Trained",
+        "6. Adapter",
+        "7. Asked",
+        "8. Counted",
+    ]
+    assert "split test" in done.stdout
+    assert "contents visible: a6; hidden: s0, a1, a2, a3, a4, a5" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["follow", "chain-h16/62017#7@compct"], "unknown view 'compct'; there are full, compact, recent2"),
+        (["follow", "chain-h5/62017#1@full"], "chains have horizon 4, 8, 16; not 5"),
+        (["follow", "62017"], "is not a row id such as"),
+        (["run", "quickstrt"], "unknown experiment 'quickstrt'; there are"),
+        (["build", "nowhere.yaml", "--out", "x"], "nowhere.yaml: cannot be read"),
+        (["publish", ".", "--repo", "a/b", "--type", "space"], "--type is dataset or model, not 'space'"),
+        (["nonsense"], "No such command 'nonsense'"),
+        (["train", "recipes/sft/tiny.yaml", "--seed", "1", "--out", "x"], "Missing option '--view'"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(words, message):
+    done = stsr(*words)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_refusal_of_the_work_is_exit_code_1(tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/thesis.txt").write_text("x")
+    done = stsr("build", "recipes/datasets/table-workflows.yaml", "--out", tmp_path / "mine")
+    assert done.returncode == 1
+    assert "holds no built data set; choose another folder" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_build_leaves_a_card_with_every_config_and_split(tmp_path):
+    import yaml
+
+    done = stsr("build", "recipes/datasets/table-workflows.yaml", "--out", tmp_path / "data")
+    assert done.returncode == 0, done.stderr
+    assert "12 configs, 26,540 rows" in done.stdout
+    card = (tmp_path / "data/README.md").read_text()
+    front = yaml.safe_load(card.split("---")[1])
+    assert len(front["configs"]) == 12
+    for config in front["configs"]:
+        for file in config["data_files"]:
+            assert (tmp_path / "data" / file["path"]).exists()
+    assert "{{" not in card
+    manifest = json.loads((tmp_path / "data/manifest.json").read_text())
+    assert len(manifest["tasks"]) == 860
+    assert len({facts["fingerprint"] for facts in manifest["tasks"].values()}) == 860
+
+
+def test_tasks_path_is_the_folder_of_the_tasks():
+    done = stsr("tasks-path")
+    assert (Path(done.stdout.strip()) / "stsr_oracle_h16.yaml").exists()
+
+
+def test_examples():
+    assert doctest.testmod(command_line).failed == 0
