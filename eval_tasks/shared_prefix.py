@@ -16,7 +16,6 @@ An instance belongs to one set of weights: it does not notice an adapter that is
 from __future__ import annotations
 
 import copy
-import os
 from typing import Any
 
 import torch
@@ -63,12 +62,14 @@ class SharedPrefixLM(HFLM):  # type: ignore[misc]  # lm-eval is untyped
         """Length of the beginning that `rows` and all rows before have in common, its cache made; or 0."""
         if not self._plain:
             return 0
-        common = os.path.commonprefix([self._prefix or rows[0], *rows])
-        length = min(len(common), min(map(len, rows)) - 1)  # a row keeps a token of its own to go on from
+        first = self._prefix or rows[0]
+        # A row keeps at least one token of its own, to go on from.
+        longest = min(len(first), min(map(len, rows)) - 1)
+        length = next((at for at in range(longest) if any(row[at] != first[at] for row in rows)), longest)
         if length < WORTHWHILE:
             return 0
         if length != len(self._prefix):
-            self._prefix, self._cache = common[:length], DynamicCache(config=self.model.config)
+            self._prefix, self._cache = first[:length], DynamicCache(config=self.model.config)
             with torch.inference_mode():
                 self.model(input_ids=torch.tensor([self._prefix], device=self.device), cache=self._cache)
         return length
