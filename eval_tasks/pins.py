@@ -40,7 +40,7 @@ class Pin(NamedTuple):
 
 
 def pin(source: str, revision: str | None, kind: Kind) -> Pin:
-    """Resolves `revision` (branch, tag or commit; None is the default branch) of a Hub id or folder.
+    """Resolves `revision` (branch, tag or commit; None or "" is the default branch) of a Hub id or folder.
 
     Raises PinError for a repository or revision that doesn't exist, and for a revision of a folder.
     """
@@ -48,7 +48,7 @@ def pin(source: str, revision: str | None, kind: Kind) -> Pin:
         refuse_revision_of_folder(source, revision)
         return Pin(source, f"local-{content_hash(Path(source))}")
     try:
-        info = HfApi().repo_info(source, revision=revision, repo_type=kind)
+        info = HfApi().repo_info(source, revision=revision or None, repo_type=kind)
     except RevisionNotFoundError as error:
         raise PinError(unknown_revision(source, revision, kind)) from error
     except RepositoryNotFoundError as error:
@@ -60,8 +60,8 @@ def pin(source: str, revision: str | None, kind: Kind) -> Pin:
 
 
 def refuse_revision_of_folder(source: str, revision: str | None) -> None:
-    """Raises PinError for a revision of a folder. The data set's default tag counts as none given."""
-    if revision not in (None, "", DATA_REVISION):
+    """Raises PinError for a revision of a folder; what a default may have filled in counts as none."""
+    if revision not in (None, "", "main", DATA_REVISION):
         raise PinError(f"{source} is a folder and has no revision {revision!r}; leave the revision out")
 
 

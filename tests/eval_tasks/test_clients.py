@@ -18,7 +18,7 @@ from aiohttp import web
 from lm_eval.models.openai_completions import LocalChatCompletion, LocalCompletionsAPI
 
 from stsr.eval_tasks import records
-from stsr.eval_tasks.evaluate import HARNESS
+from stsr.eval_tasks.evaluate import HARNESS, evaluate
 from stsr.eval_tasks.rollout import PromptTooLongError
 from stsr.eval_tasks.samples import read_samples, records_from_samples
 from stsr.hub_cards.loopback.process import running_hub
@@ -44,7 +44,7 @@ def test_the_lm_eval_command(model: Path, data: Path, tmp_path: Path) -> None:
     command += ["--model_args", f"pretrained={model},enable_thinking=False", "--apply_chat_template"]
     command += ["--include_path", str(HARNESS), "--tasks", "stsr_oracle_h4,stsr_free_run_h4_compact"]
     command += ["--metadata", json.dumps({"stsr_data": str(data)}), "--limit", "2", "--log_samples"]
-    command += ["--gen_kwargs", "max_gen_toks=4", "--output_path", str(tmp_path / "out")]
+    command += ["--output_path", str(tmp_path / "out")]
     done = subprocess.run(
         command,
         env=user_env(tmp_path / "home", HF_HUB_OFFLINE="1"),
@@ -61,13 +61,28 @@ def test_the_lm_eval_command(model: Path, data: Path, tmp_path: Path) -> None:
     assert {"stsr_oracle_h4_full", "stsr_oracle_h4_recent2", "stsr_free_run_h4_compact"} <= table.keys(), (
         done.stdout
     )
-    (path,) = (tmp_path / "out").rglob("samples_stsr_free_run_h4_compact_*.jsonl")
-    cell = records.Cell(
-        str(model), "unknown", "", "", str(data), "unknown", "test", "chain", 4, "compact", "x", "x", "HFLM"
+    ours = evaluate(
+        model=str(model),
+        model_revision=None,
+        adapter=None,
+        adapter_revision=None,
+        tasks=["stsr_oracle_h4_full", "stsr_free_run_h4_compact"],
+        data=str(data),
+        data_revision="",
+        split="test",
+        out=tmp_path / "ours",
+        batch_size=4,
+        limit=2,
+        dtype="auto",
+        device="cpu",
     )
-    episodes = records_from_samples(read_samples(path), cell)
-    assert [episode.id for episode in episodes] == ["chain-h4/62000@compact", "chain-h4/62001@compact"]
-    assert all(turn.prompt.endswith(NO_THINKING) for episode in episodes for turn in episode.turns)
+    for path in ours:
+        (samples,) = (tmp_path / "out").rglob(f"samples_{path.stem}_*.jsonl")
+        made = list(records.read([path]))
+        assert len(made) == 2
+        assert records_from_samples(read_samples(samples), made[0].cell) == made  # the driver changes nothing
+    turns = [turn for episode in made for turn in episode.turns]
+    assert all(turn.prompt.endswith(NO_THINKING) for turn in turns)
 
 
 # -- servers
