@@ -270,6 +270,43 @@ def test_microbatches_do_not_change_the_update(run: Run, one_by_four: Path) -> N
     assert min(float(value.abs().max()) for key, value in a.items() if "lora_B" in key) > 1e-3
 
 
+@pytest.mark.slow
+def test_two_processes_make_the_same_updates(
+    one_by_four: Path, overrides: dict[str, Any], tmp_path: Path
+) -> None:
+    """1 x 4 on one process equals 1 x 2 on each of two: the same rows a step, weights to 1e-5."""
+    changes = {
+        **overrides,
+        "lora_dropout": 0.0,
+        "per_device_train_batch_size": 1,
+        "gradient_accumulation_steps": 4,
+    }
+    settings = [word for key, value in changes.items() for word in ("--set", f"{key}={json.dumps(value)}")]
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--nproc_per_node=2",
+        "-m",
+        "stsr.recipes.train",
+    ]
+    command += [
+        str(TINY),
+        "--view=full",
+        "--seed=7",
+        "--data-seed=11",
+        f"--out={tmp_path / 'run'}",
+        *settings,
+    ]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HOME": str(tmp_path / "home")}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert log(tmp_path / "run") == log(one_by_four)
+    assert read(tmp_path / "run", "run.json")["processes"] == 2
+    a, b = (load_file(out / "adapter/adapter_model.safetensors") for out in (one_by_four, tmp_path / "run"))
+    assert max(float((a[key] - b[key]).abs().max()) for key in a) < 1e-5
+
+
 def test_a_run_that_learns_nothing_is_refused_and_pairs_start_alike(run: Run, tmp_path: Path) -> None:
     """At rate 0 the adapter keeps its start, which depends on the seed alone, and does nothing."""
     starts = []
