@@ -58,17 +58,30 @@ def _free_runs() -> None:
     from lm_eval.models.huggingface import HFLM
 
     from stsr.eval_tasks.bench import benchmark
+    from stsr.eval_tasks.shared_prefix import SharedPrefixLM
 
     base = str(recipes_folder() / "bases/tiny")
-    lm = HFLM(pretrained=base, device="cpu", dtype="float32", batch_size=20, enable_thinking=False)
-    for horizon, view in ((4, "compact"), (16, "full")):
-        figures = benchmark(lm, horizon=horizon, view=view)
-        print(
-            f"Free runs, tiny base untuned, {figures.episodes} episodes, H{horizon} {view}: "
-            f"lock step {figures.calls / figures.lock_step_seconds:.1f} calls/s, "
-            f"one at a time {figures.calls / figures.single_seconds:.1f} calls/s, "
-            f"ratio {figures.speedup:.2f}; transcripts equal"
+    options = {"pretrained": base, "device": "cpu", "dtype": "float32", "batch_size": 16}
+    for horizon, view, episodes in ((4, "compact", 16), (16, "full", 8)):
+        seeds = range(62_000, 62_000 + episodes)
+        theirs, ours = (
+            benchmark(kind(**options, enable_thinking=False), horizon=horizon, view=view, seeds=seeds)
+            for kind in (HFLM, SharedPrefixLM)
         )
+        print(
+            f"Free runs of the tiny base, H{horizon} {view}, {episodes} episodes, {theirs.calls} calls, calls/s:"
+        )
+        for figures in (theirs, ours):
+            single, together = (
+                figures.calls / s for s in (figures.single_seconds, figures.lock_step_seconds)
+            )
+            print(
+                f"  {figures.backend:<16} one at a time {single:6.1f}   lock step {together:6.1f}   "
+                f"ratio {figures.speedup:.2f}, transcripts equal"
+            )
+        ratio = theirs.single_seconds / ours.lock_step_seconds
+        same = (theirs.calls, theirs.successes) == (ours.calls, ours.successes)
+        print(f"  ours in lock step against lm-eval's one at a time: {ratio:.2f}; outcomes equal: {same}")
 
 
 def _stages(path: Path) -> None:

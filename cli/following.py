@@ -69,11 +69,11 @@ def _absent(results: Path, what: str) -> str:
 
 def _exposures(row_id: str, results: Path) -> tuple[str, str]:
     lines = []
-    for path in sorted(results.glob("train/*/exposure.jsonl")):
+    for path in sorted(results.glob("train/*/adapter/exposure.jsonl")):
         for line in path.read_text(encoding="utf-8").splitlines():
             step = json.loads(line)
-            if row_id in step["ids"]:
-                lines.append(f"{path.parent.name}: step {step['step']}")
+            if row_id in step["rows"]:
+                lines.append(f"{path.parts[-3]}: step {step['step']}")
     return (
         "presented in training" if lines else _absent(results, "presented to no training"),
         "\n".join(lines),
@@ -82,9 +82,9 @@ def _exposures(row_id: str, results: Path) -> tuple[str, str]:
 
 def _adapters(results: Path) -> tuple[str, str]:
     lines = []
-    for path in sorted(results.glob("train/*/run.json")):
+    for path in sorted(results.glob("train/*/adapter/run.json")):
         facts = json.loads(path.read_text(encoding="utf-8"))
-        lines.append(f"{path.parent.name}: {json.dumps(facts.get('proof'), sort_keys=True)}")
+        lines.append(f"{path.parts[-3]}: {json.dumps(facts.get('proof'), sort_keys=True)}")
     return (
         "proof that each loads and changes the model"
         if lines

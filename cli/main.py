@@ -6,12 +6,16 @@ work is one line and exit code 1. Neither prints a traceback, unless STSR_TRACEB
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
+import click
 import typer
+
+from stsr.cli.running import PORT, QUICKSTART_HUB
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -24,20 +28,20 @@ hub_app = typer.Typer(no_args_is_help=True, help="The Hub on loopback.")
 app.add_typer(hub_app, name="hub")
 
 Out = Annotated[Path, typer.Option(help="Folder for the result.")]
-HUB_ROOT = Path("out/hub")
-HUB_PORT = 8077
 
 
 @app.command()
 def build(
     declaration: Annotated[Path, typer.Argument(help="YAML file, as recipes/datasets/table-workflows.yaml.")],
-    out: Out,
+    out: Annotated[Path | None, typer.Option(help="Folder for the result; out/NAME by default.")] = None,
 ) -> None:
     """Build a data set from its declaration: parquet configs, card and manifest."""
     from stsr.generators import build as builder
     from stsr.hub_cards.cards import dataset_card
 
-    manifest = builder.build(builder.read_declaration(declaration), out, dataset_card)
+    declared = builder.read_declaration(declaration)
+    out = out or Path("out") / declared.repo.rpartition("/")[2]
+    manifest = builder.build(declared, out, dataset_card)
     rows = sum(facts["rows"] for _, facts in builder.files_of(manifest))
     configs = len(manifest["configs"])
     print(f"{out} holds {manifest['repo']} {manifest['version']}: {configs} configs, {rows:,} rows.")
@@ -72,16 +76,16 @@ def publish(
 def train(
     recipe: Annotated[Path, typer.Argument(help="YAML file, as recipes/sft/tiny.yaml.")],
     view: Annotated[str, typer.Option(help="View of the training prompts.")],
-    seed: Annotated[int, typer.Option(help="Seed of the adapter's start and of dropout.")],
-    out: Out,
-    data_seed: Annotated[
-        int | None, typer.Option(help="Seed of the row order; the recipe's by default.")
+    seed: Annotated[
+        int | None, typer.Option(help="Adapter start and dropout; the recipe's by default.")
     ] = None,
+    data_seed: Annotated[int | None, typer.Option(help="Row order; the recipe's, or the seed.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the run; out/ADAPTER by default.")] = None,
 ) -> None:
     """Train an adapter. A run that was interrupted continues; a finished one is left alone."""
     from stsr.recipes import train as trainer
 
-    print(f"The run is in {trainer.train(recipe, view=view, seed=seed, data_seed=data_seed, out=out)}.")
+    trainer.train(recipe, view=view, seed=seed, data_seed=data_seed, out=out)
 
 
 @app.command()
@@ -96,8 +100,7 @@ def pretrain(
     from stsr.hub_cards.cards import base_card
     from stsr.recipes import pretrain as trainer
 
-    facts = trainer.pretrain(load(trainer.Recipe, recipe), out)
-    (out / "README.md").write_text(base_card(facts, repo, tag), encoding="utf-8")
+    facts = trainer.pretrain(load(trainer.Recipe, recipe), out, lambda facts: base_card(facts, repo, tag))
     print(f"The model is in {out}; held-out accuracy {facts['held_out_accuracy']['all']:.1%}.")
 
 
@@ -110,13 +113,19 @@ def evaluate(
     adapter: Annotated[str | None, typer.Option(help="Adapter, ID or ID@REVISION.")] = None,
     split: Annotated[str, typer.Option(help="Split of the data set.")] = "test",
     batch_size: Annotated[int, typer.Option(help="Prompts a batch.")] = 32,
-    limit: Annotated[int | None, typer.Option(help="First N decisions or episodes of each task.")] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="First N decisions or episodes of each task.")
+    ] = None,
     dtype: Annotated[str, typer.Option(help="Parameter type of the model.")] = "auto",
-    device: Annotated[str, typer.Option(help="cpu, cuda, ...")] = "cpu",
+    device: Annotated[str, typer.Option(help="cpu, cuda, ...; auto takes a GPU if there is one.")] = "auto",
 ) -> None:
     """Evaluate a model through lm-eval and leave a record of every decision and episode."""
+    import torch
+
     from stsr.eval_tasks.evaluate import evaluate as run
 
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
     model_id, model_revision = _split_revision(model)
     data_id, data_revision = _split_revision(data)
     adapter_id, adapter_revision = _split_revision(adapter) if adapter else (None, None)
@@ -149,7 +158,7 @@ def run(
     """Run an experiment from data to report against a Hub on loopback. The same command continues it."""
     from stsr.cli import running
 
-    running.run(name, out or Path("out") / name, HUB_ROOT, HUB_PORT, dry_run)
+    running.run(name, out or Path("out") / name, dry_run)
 
 
 @app.command()
@@ -185,8 +194,8 @@ def tasks_path() -> None:
 
 @hub_app.command()
 def serve(
-    root: Annotated[Path, typer.Option(help="Folder of the store.")] = HUB_ROOT,
-    port: Annotated[int, typer.Option(help="Port on 127.0.0.1; 0 takes a free one.")] = HUB_PORT,
+    root: Annotated[Path, typer.Option(help="Folder of the store.")] = QUICKSTART_HUB,
+    port: Annotated[int, typer.Option(help="Port on 127.0.0.1; 0 takes a free one.")] = PORT,
     upstream: Annotated[bool, typer.Option(help="Read what the store lacks from the public Hub.")] = True,
 ) -> None:
     """Serve the Hub on loopback until interrupted."""
@@ -206,22 +215,30 @@ def _split_revision(name: str) -> tuple[str, str | None]:
     return base, revision or None
 
 
-def _line(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
-
-
-def main() -> Any:
+def main() -> None:
     """Entry point."""
+    # At import it warns of 4-bit CPU kernels that nothing here needs.
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
     try:
-        app()
-    except (KeyboardInterrupt, EOFError):
-        sys.exit("\nstsr: interrupted; the same command continues")
-    except (ValueError, RuntimeError, OSError) as error:
-        # The project's own errors are of these kinds: ValueError for what was asked, the others for the work.
+        code = app(standalone_mode=False)
+    except click.UsageError as error:
+        sys.exit(_say(error.format_message(), 2))
+    except click.Abort:
+        sys.exit(_say("interrupted; the same command continues", 130))
+    except Exception as error:
+        # The project's own errors are ValueErrors for what was asked and others for the work itself.
         if os.environ.get("STSR_TRACEBACK"):
             raise
-        print(f"stsr: {_line(error)}", file=sys.stderr)
-        sys.exit(2 if isinstance(error, ValueError) else 1)
+        if isinstance(error, ModuleNotFoundError):
+            sys.exit(_say(f"{error}; install what is missing with: pip install 'stsr[all]'", 1))
+        line = " ".join(str(error).split()) or type(error).__name__
+        sys.exit(_say(line, 2 if isinstance(error, ValueError) else 1))
+    sys.exit(_say("interrupted; the same command continues", code) if code == 130 else code)
+
+
+def _say(line: str, code: int) -> int:
+    print(f"stsr: {line}", file=sys.stderr)
+    return code
 
 
 if __name__ == "__main__":

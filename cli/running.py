@@ -2,64 +2,77 @@
 
 from __future__ import annotations
 
+import os
 import shlex
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from stsr.generators.build import read_declaration
 from stsr.generators.declaration import load
 from stsr.recipes import experiment as graph
 
+PORT = 8077
+"""Where `stsr hub serve` listens unless told otherwise."""
+QUICKSTART_HUB = Path("out/quickstart/hub")
+"""What `stsr hub serve` serves unless told otherwise."""
 
-def run(name: str, out: Path, hub_root: Path, hub_port: int, dry_run: bool) -> None:
-    """Runs the experiment `name` into `out`; with `dry_run` prints its commands instead."""
+
+def run(name: str, out: Path, dry_run: bool) -> None:
+    """Runs the experiment `name` into `out`; with `dry_run` prints its commands instead.
+
+    The Hub's store is `out/hub`, so that two runs never compete for one name and tag.
+    """
     experiment = load(graph.Experiment, graph.find(name))
     if dry_run:
         for step in graph.expand(experiment, out):
             print(f"# {step.say}\n{shlex.join(['stsr', *step.command])}")
         return
-    with _hub(hub_root) as endpoint:
-        seconds = graph.run(name, out, client_environment(endpoint, out))
-    print(f"\nDone in {sum(seconds.values()) / 60:.1f} minutes. The report: {out / 'report' / 'report.html'}")
-    print(_next_steps(experiment, hub_root, hub_port))
+    from stsr.hub_cards.loopback.process import running_hub
+
+    with running_hub(out / "hub") as hub:
+        print(f"A Hub on loopback serves {out / 'hub'} at {hub.endpoint} while this runs.", flush=True)
+        seconds = graph.run(name, out, client_environment(hub.endpoint, out / "hf"))
+    print(f"\nDone; the steps took {sum(seconds.values()) / 60:.1f} minutes.")
+    print(f"The report: {out / 'report' / 'report.html'}")
+    print(_next_steps(experiment, out / "hub"))
 
 
-def client_environment(endpoint: str, out: Path) -> dict[str, str]:
-    """Settings that point Hub clients at `endpoint`, with a cache of their own so that names cannot mix."""
-    return {
+def client_environment(endpoint: str, home: Path) -> dict[str, str]:
+    """The environment of a command whose Hub is `endpoint` and whose caches are in `home` alone.
+
+    Settings of the user's own Hub, its token among them, are left out. Loopback goes past any proxy.
+    """
+    ours = {
         "HF_ENDPOINT": endpoint,
-        "HF_HOME": str((out / "hf").absolute()),
+        "HF_HOME": str(home.absolute()),
         "HF_HUB_DISABLE_XET": "1",
         "HF_HUB_DISABLE_TELEMETRY": "1",
         "HF_UPDATE_DOWNLOAD_COUNTS": "0",
         "TOKENIZERS_PARALLELISM": "false",
     }
+    theirs = {
+        key: value
+        for key, value in os.environ.items()
+        if not key.startswith(("HF_", "HUGGING", "TRANSFORMERS_OFFLINE"))
+    }
+    for key in ("NO_PROXY", "no_proxy"):
+        theirs[key] = ",".join(filter(None, [theirs.get(key, ""), "127.0.0.1", "localhost"]))
+    return theirs | ours
 
 
-@contextmanager
-def _hub(root: Path) -> Iterator[str]:
-    from stsr.hub_cards.loopback.process import running_hub
-
-    with running_hub(root) as hub:
-        print(f"A Hub on loopback serves {root} at {hub.endpoint} while this runs.", flush=True)
-        yield hub.endpoint
-
-
-def _next_steps(experiment: graph.Experiment, hub_root: Path, port: int) -> str:
+def _next_steps(experiment: graph.Experiment, hub_root: Path) -> str:
     declared = read_declaration(graph.recipes_folder() / experiment.dataset)
-    view, seed = experiment.views[0], experiment.seeds[0]
-    adapter = experiment.adapter(view, seed)
-    serve = "stsr hub serve" + (
-        f" --root {shlex.quote(str(hub_root))}" if hub_root != Path("out/hub") else ""
-    )
+    adapter = experiment.adapter(experiment.views[0], experiment.seeds[0])
+    serve = "stsr hub serve" + ("" if hub_root == QUICKSTART_HUB else f" --root {shlex.quote(str(hub_root))}")
+    proxied = any(os.environ.get(key) for key in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"))
+    past_proxy = "\n    export NO_PROXY=127.0.0.1" if proxied else ""
     return f"""
-To bring the Hub back, in a second terminal and in this one (with .venv active: . .venv/bin/activate):
+To bring the Hub back, type the first line in one terminal and the second in another (in each, activate the
+environment first: . .venv/bin/activate):
 
     {serve}
-    export HF_ENDPOINT=http://127.0.0.1:{port}
+    export HF_ENDPOINT=http://127.0.0.1:{PORT}{past_proxy}
 
-Then try, in Python and in the shell:
+Then try, in the second terminal, in Python and in the shell:
 
     from datasets import load_dataset
     load_dataset("{declared.repo}", "h16-compact")

@@ -84,6 +84,8 @@ def evaluate(
     Raises EvaluateError, RecordError (a file of another cell), PinError, DataError, AdapterError or
     PromptTooLongError.
     """
+    if dtype != "auto" and not isinstance(getattr(torch, dtype, None), torch.dtype):
+        raise EvaluateError(f"unknown dtype {dtype!r}; there are auto, float32, bfloat16, float16")
     base, dataset = pin(model, model_revision, "model"), pin(data, data_revision, "dataset")
     extra = pin(adapter, adapter_revision, "model") if adapter else None
     tokenizer = AutoTokenizer.from_pretrained(base.source, revision=base.commit)

@@ -1,4 +1,4 @@
-"""Records: one JSON line for each decision (oracle prefix) or episode (free run), written as they happen.
+"""Records: one JSON line for each decision (oracle prefix) or episode (free run).
 
 The schema and its documentation are one thing: the dataclasses below. `eval_tasks` writes records and
 `stats` reads them; neither keeps a second copy of the schema. No lm-eval, torch or network here.

@@ -1,7 +1,8 @@
 """Views: which artifact contents a prompt shows. Names are always shown.
 
-A view is a pure function (state, reference action) -> Observation. To add one, write the function, add it to
-VIEWS, and name it in the declaration of a data set; nothing else knows the list.
+A view is a pure function (state, reference action) -> Observation; its docstring is its rule on the cards. To
+add one, write the function, add it to VIEWS, name it in the declaration of a data set, and give it task files
+in `eval_tasks/harness`.
 Source: section 3.2 of the paper.
 """
 

@@ -19,9 +19,11 @@ import torch
 import yaml
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from peft import PeftConfig, PeftModel, get_peft_model
 from safetensors import safe_open
+
+from stsr.generators.views import view
+from stsr.hub_cards.cards import render
 
 WEIGHTS = "adapter_model.safetensors"
 PROOF_PROMPT = "State:\ns0: available\n\nChoose the recipe that can run now."
@@ -180,17 +182,11 @@ def write_card(folder: Path, *, tag: str = "v1.0.0", results: Sequence[Result] =
         del metadata["base_model"]
     if run["data"]["commit"].startswith("sha256:"):
         del metadata["datasets"]
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).with_name("templates")),
-        undefined=StrictUndefined,
-        keep_trailing_newline=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        autoescape=False,  # Markdown, not HTML
-    )
-    card = environment.get_template("adapter.md").render(
+    card = render(
+        "adapter.md",
         metadata=yaml.safe_dump(metadata, sort_keys=False),
         run=run,
+        rule=" ".join((view(run["view"]).__doc__ or "").split()),
         exposure=exposure,
         tag=tag,
         results=results,

@@ -4,9 +4,8 @@ The base must read a state and copy a recipe, but must not know the project's ta
 state and one or two recipes as the project does, with an instruction of its own: reply with the recipe, the
 first, the second, or the one whose output (or input) is (or is not) in the state. The project's instruction
 never occurs. Half of the tasks have names that do not count upward, so order of names is no substitute for
-reading the state. States grow as training goes on: copying is learned in short ones and kept in long ones.
-Later examples ask more questions about the same state, and most leave out the description of the tools; both
-save computation.
+reading the state. States grow as training goes on.
+Most examples leave out the description of the tools, all of them at first; that saves computation.
 
 Invariant: tasks come from streams keyed "pretrain", which no split of a data set uses.
 Source: ours; the paper fine-tunes released Qwen3 models.
@@ -34,17 +33,15 @@ INSTRUCTIONS = {
     "input_not_in": "Reply with the recipe whose input does not exist in the state, exactly as it is "
     "printed.",
 }
+KINDS = ("only", "first", "second", *2 * ("output_in", "output_not_in", "input_in", "input_not_in"))
+"""Kinds of question, each equally likely; those that need the state are asked twice as often."""
 HORIZONS = (2, 3, 4, 2, 3, 4, 5, 6, 8, 4, 8, 10, 12, 16, 16)
 """Number of operations, each equally likely; the beginning of training uses the beginning of the list."""
 VIEWS = ("full", "full", "names", "recent2", "half", "half")
 ERRORS = ("", "", *(f"{reason}: the previous call was rejected" for reason in REASONS))
 
 
-TURNS = (1, 1, 4)
-"""Number of questions about one state, in the second half of training; one before."""
-
-
-class Turn(NamedTuple):
+class Example(NamedTuple):
     """One question and its answer."""
 
     kind: str
@@ -55,11 +52,8 @@ class Turn(NamedTuple):
     """The recipe to copy."""
 
 
-def example(index: int, purpose: str, progress: float, turns: int | None = None) -> list[Turn]:
-    """Example number `index`: turns about one state. Different purposes share nothing.
-
-    `progress` is the share of training that is done, 0 to 1. `turns` overrides the number of questions.
-    """
+def example(index: int, purpose: str, progress: float) -> Example:
+    """Example number `index`. Different purposes share nothing; `progress` 0..1 is the share of training done."""
     horizons = HORIZONS[: max(3, round(min(1.0, 2 * progress) * len(HORIZONS)))]
     for attempt in range(10_000):
         stream = keyed("pretrain", purpose, index, attempt)
@@ -67,36 +61,33 @@ def example(index: int, purpose: str, progress: float, turns: int | None = None)
             source, recipes = chain.chain(stream.choice(horizons), stream)
         except chain.DeadEnd:
             continue
-        return _turns(stream, source, recipes, turns or (stream.choice(TURNS) if progress >= 0.5 else 1))
+        made = _example(stream, source, recipes, progress)
+        if made is not None:
+            return made
     raise AssertionError("no valid example in 10,000 attempts")
 
 
-def _turns(stream: Stream, source: Table, recipes: tuple[Recipe, ...], turns: int) -> list[Turn]:
+def _example(stream: Stream, source: Table, recipes: tuple[Recipe, ...], progress: float) -> Example | None:
     tables = {"s0": source}
     for recipe in recipes[: stream.below(len(recipes))]:
         tables[recipe.output] = recipe.run(tables)
     if stream.below(2):
         tables, recipes = _renamed(stream, tables, recipes)
-    out: list[Turn] = []
-    while len(out) < turns:
-        kind = stream.choice(tuple(INSTRUCTIONS))
-        picked = _pick(stream, kind, set(tables), recipes)
-        if picked is not None:
-            shown = [recipe.text for recipe in picked[0]]
-            prompt = _later(kind, shown) if out else _first(stream, kind, shown, tables)
-            out.append(Turn(kind, prompt, picked[1].text))
-    return out
-
-
-def _first(stream: Stream, kind: str, shown: list[str], tables: dict[str, Table]) -> str:
-    instruction = INSTRUCTIONS[kind] + "\n"
-    observation, error = _observe(stream, tables), stream.choice(ERRORS)
-    prompt = prompts.text(observation, shown, 1 + stream.below(32), error, instruction)
-    return prompt.removeprefix(prompts.TOOLS_TEXT + "\n") if stream.below(3) else prompt
-
-
-def _later(kind: str, shown: list[str]) -> str:
-    return "\n".join([INSTRUCTIONS[kind], "", "Recipes:", *shown])
+    kind = stream.choice(KINDS)
+    picked = _pick(stream, kind, set(tables), recipes)
+    if picked is None:
+        return None
+    shown, gold = picked
+    prompt = prompts.text(
+        _observe(stream, tables),
+        [recipe.text for recipe in shown],
+        1 + stream.below(32),
+        stream.choice(ERRORS),
+        INSTRUCTIONS[kind] + "\n",
+    )
+    if progress < 0.2 or stream.below(3):
+        prompt = prompt.removeprefix(prompts.TOOLS_TEXT + "\n")
+    return Example(kind, prompt, gold.text)
 
 
 def _renamed(

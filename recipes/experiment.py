@@ -10,8 +10,8 @@ state: interrupt it anywhere and type it again. Steps run one after the other ag
 from __future__ import annotations
 
 import json
-import os
 import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -47,10 +47,23 @@ class Experiment:
     split: str
     batch_size: int
     dtype: str
+    device: str
+
+    def __post_init__(self) -> None:
+        names = {self.adapter(view, seed) for view in self.views for seed in self.seeds}
+        if len(names) < len(self.views) * len(self.seeds):
+            raise DeclarationError(
+                f"adapters {self.adapters!r}: needs {{view}} and {{seed}} to name each one"
+            )
 
     def adapter(self, view: str, seed: int) -> str:
         """Hub id of the adapter trained on `view` with `seed`."""
-        return self.adapters.format(view=view, seed=seed)
+        try:
+            return self.adapters.format(view=view, seed=seed)
+        except (KeyError, IndexError, ValueError):
+            raise DeclarationError(
+                f"adapters {self.adapters!r}: only {{view}} and {{seed}} stand for something"
+            ) from None
 
     @property
     def tasks(self) -> list[str]:
@@ -131,12 +144,13 @@ def _publish(folder: Path, repo: str, kind: str, tag: str) -> list[str]:
 
 def _adapter_steps(experiment: Experiment, view: str, seed: int, out: Path) -> list[Step]:
     adapter = experiment.adapter(view, seed)
-    folder = out / "train" / adapter.split("/")[1]
+    name = adapter.split("/")[1]
+    folder = out / "train" / name
     train = ["train", str(recipes_folder() / experiment.recipe), "--view", view, "--seed", str(seed)]
     return [
-        Step(f"train {view}", f"Train an adapter on the {view} view.", [*train, "--out", str(folder)]),
+        Step(f"train {name}", f"Train an adapter on the {view} view.", [*train, "--out", str(folder)]),
         Step(
-            f"publish {view}",
+            f"publish {name}",
             f"Publish it as {adapter}, tagged {experiment.adapter_tag}.",
             _publish(folder / "adapter", adapter, "model", experiment.adapter_tag),
         ),
@@ -148,6 +162,7 @@ def _evaluation(experiment: Experiment, data: str, tag: str, adapter: str, label
     command += ["--adapter", f"{adapter}@{experiment.adapter_tag}"] if adapter else []
     command += ["--split", experiment.split, "--tasks", ",".join(experiment.tasks)]
     command += ["--batch-size", str(experiment.batch_size), "--dtype", experiment.dtype]
+    command += ["--device", experiment.device]
     what = f"Evaluate {adapter or f'{experiment.base} untuned'} under each view, through lm-eval."
     return Step(f"evaluate {label}", what, [*command, "--out", str(out / "records" / label)])
 
@@ -155,23 +170,33 @@ def _evaluation(experiment: Experiment, data: str, tag: str, adapter: str, label
 def run(name: str, out: Path, environment: dict[str, str]) -> dict[str, float]:
     """Runs every step of the experiment; returns seconds by step, also left in `out/seconds.json`.
 
-    `environment` is added to that of the commands (HF_ENDPOINT and the like). Raises StepFailed.
+    `environment` is the whole environment of the commands. A step that was done before keeps its longest time,
+    since a repeated step only looks. Raises StepFailed. When this process ends, so does the step it runs.
     """
     experiment = load(Experiment, find(name))
     out.mkdir(parents=True, exist_ok=True)
     Path(experiment_file(out)).write_text(find(name).read_text(encoding="utf-8"), encoding="utf-8")
-    steps = expand(experiment, out)
-    seconds: dict[str, float] = {}
+    steps, times = expand(experiment, out), out / "seconds.json"
+    seconds: dict[str, float] = json.loads(times.read_text()) if times.exists() else {}
     for number, step in enumerate(steps, 1):
-        print(
-            f"\n[{number}/{len(steps)}] {step.say}\n    $ {shlex.join(['stsr', *step.command])}", flush=True
-        )
+        command = shlex.join(["stsr", *step.command])
+        print(f"\n[{number}/{len(steps)}] {step.say}\n    $ {command}", flush=True)
         began = time.monotonic()
-        done = subprocess.run(
-            [sys.executable, "-m", "stsr.cli.main", *step.command], env={**os.environ, **environment}
-        )
-        if done.returncode:
+        if _call(step.command, environment):
             raise StepFailed(f"the step {step.name!r} failed; the same command continues from here")
-        seconds[step.name] = round(time.monotonic() - began, 1)
-        (out / "seconds.json").write_text(json.dumps(seconds, indent=1) + "\n")
+        seconds[step.name] = max(seconds.get(step.name, 0.0), round(time.monotonic() - began, 1))
+        times.write_text(json.dumps(seconds, indent=1) + "\n")
     return seconds
+
+
+def _call(command: list[str], environment: dict[str, str]) -> int:
+    """Exit status of an `stsr` command that is terminated when this process is."""
+    child = subprocess.Popen([sys.executable, "-m", "stsr.cli.main", *command], env=environment)
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        return child.wait()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        if child.poll() is None:
+            child.terminate()
+            child.wait()

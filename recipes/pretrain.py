@@ -1,6 +1,6 @@
 """Pretrains the tiny base model from scratch on a CPU, tokenizer included.
 
-    python -m stsr.recipes.pretrain recipes/pretraining/tiny-base.yaml --out out/tiny-base
+    stsr pretrain recipes/pretraining/tiny-base.yaml --out out/tiny-base
 
 The command continues from its last checkpoint when it was interrupted. Invariant: a resumed run equals an
 uninterrupted one on the same machine and thread count, since data depend on the step number alone.
@@ -9,13 +9,13 @@ Source: ours (the curriculum of recipes/curriculum.py).
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shutil
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -23,9 +23,9 @@ from tqdm import tqdm
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from stsr.generators import prompts
-from stsr.generators.declaration import load
 from stsr.recipes import curriculum, tokenizer
 from stsr.recipes.chat import QWEN3_TEMPLATE
+from stsr.recipes.wiring import wire
 
 IGNORED = -100
 """Label of positions that carry no loss."""
@@ -65,19 +65,20 @@ class Recipe:
 
 
 Batch = tuple[torch.Tensor, torch.Tensor]
+Facts = dict[str, Any]
 
 
 def build_tokenizer(recipe: Recipe) -> PreTrainedTokenizerFast:
     """The tokenizer, fitted to pretraining examples and to the words of the project's instruction."""
     examples = [curriculum.example(index, "tokenizer", 1.0) for index in range(recipe.tokenizer_examples)]
-    texts = [f"{turn.prompt}\n{turn.completion}" for example in examples for turn in example]
+    texts = [f"{example.prompt}\n{example.completion}" for example in examples]
     return tokenizer.train([*texts, *[prompts.INSTRUCTION] * 300], recipe.vocabulary, QWEN3_TEMPLATE)
 
 
 def build_model(recipe: Recipe, tok: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
-    """A freshly initialised model, in float32."""
+    """A fresh model in float32: random weights, and heads that copy (recipes/wiring.py)."""
     torch.manual_seed(recipe.seed)
-    return Qwen3ForCausalLM(
+    model = Qwen3ForCausalLM(
         Qwen3Config(
             vocab_size=len(tok),
             hidden_size=recipe.hidden_size,
@@ -94,36 +95,27 @@ def build_model(recipe: Recipe, tok: PreTrainedTokenizerFast) -> Qwen3ForCausalL
             pad_token_id=tok.pad_token_id,
         )
     )
+    wire(model, recipe.seed)
+    return model
 
 
-def conversation(tok: PreTrainedTokenizerFast, turns: list[curriculum.Turn]) -> tuple[list[int], list[int]]:
-    """(ids, labels) of one example; each turn begins exactly as an evaluation prompt does."""
-    ids: list[int] = []
-    labels: list[int] = []
-    for turn in turns:
-        user = [{"role": "user", "content": turn.prompt}]
-        head = tok.apply_chat_template(
-            user, tokenize=False, add_generation_prompt=True, enable_thinking=False
-        )
-        context, answer = tok(head)["input_ids"], [*tok(turn.completion)["input_ids"], tok.eos_token_id]
-        newline = tok("\n")["input_ids"]
-        ids += [*context, *answer, *newline]
-        labels += [*[IGNORED] * len(context), *answer, *[IGNORED] * len(newline)]
-    return ids, labels
-
-
-def encode(tok: PreTrainedTokenizerFast, examples: list[list[curriculum.Turn]]) -> Batch:
-    """(input ids, labels), both [n, longest], right-padded; labels cover completions and ends of turn."""
-    rows = [conversation(tok, turns) for turns in examples]
-    width = max(len(ids) for ids, _ in rows)
-    return (
-        torch.tensor([[*ids, *[tok.pad_token_id] * (width - len(ids))] for ids, _ in rows]),
-        torch.tensor([[*labels, *[IGNORED] * (width - len(labels))] for _, labels in rows]),
-    )
+def encode(tok: PreTrainedTokenizerFast, examples: list[curriculum.Example]) -> Batch:
+    """(input ids, labels), both [n, longest], right-padded; labels cover completion and end of turn."""
+    users = [[{"role": "user", "content": example.prompt}] for example in examples]
+    heads = tok.apply_chat_template(users, tokenize=False, add_generation_prompt=True, enable_thinking=False)
+    contexts = tok(heads)["input_ids"]
+    answers = [[*ids, tok.eos_token_id] for ids in tok([e.completion for e in examples])["input_ids"]]
+    width = max(len(context) + len(answer) for context, answer in zip(contexts, answers, strict=True))
+    ids, labels = [], []
+    for context, answer in zip(contexts, answers, strict=True):
+        padding = width - len(context) - len(answer)
+        ids.append([*context, *answer, *[tok.pad_token_id] * padding])
+        labels.append([*[IGNORED] * len(context), *answer, *[IGNORED] * padding])
+    return torch.tensor(ids), torch.tensor(labels)
 
 
 def logits_and_labels(model: Qwen3ForCausalLM, batch: Batch) -> Batch:
-    """([m, vocabulary], [m]) for the m positions of completions; the head runs on those alone."""
+    """([m, vocabulary], [m]) for the m positions that carry loss; the head runs on those alone."""
     ids, labels = batch
     hidden = model.model(input_ids=ids).last_hidden_state[:, :-1]
     wanted = labels[:, 1:] != IGNORED
@@ -131,7 +123,7 @@ def logits_and_labels(model: Qwen3ForCausalLM, batch: Batch) -> Batch:
 
 
 def accuracy(
-    model: Qwen3ForCausalLM, tok: PreTrainedTokenizerFast, questions: list[curriculum.Turn]
+    model: Qwen3ForCausalLM, tok: PreTrainedTokenizerFast, questions: list[curriculum.Example]
 ) -> dict[str, float]:
     """Share of questions whose whole completion is the argmax at every position, by kind and under "all".
 
@@ -139,27 +131,20 @@ def accuracy(
     """
     model.eval()
     right: dict[str, list[bool]] = {}
-    questions = sorted(questions, key=lambda turn: len(turn.prompt))
+    questions = sorted(questions, key=lambda example: len(example.prompt))
     for begin in range(0, len(questions), 32):
         part = questions[begin : begin + 32]
-        batch = encode(tok, [[turn] for turn in part])
+        batch = encode(tok, part)
         with torch.inference_mode():
             logits, labels = logits_and_labels(model, batch)
         wanted = batch[1][:, 1:] != IGNORED
         hit = torch.ones_like(wanted)
         hit[wanted] = logits.argmax(-1) == labels
-        for turn, ok in zip(part, hit.all(1).tolist(), strict=True):
-            right.setdefault(turn.kind, []).append(ok)
+        for example, ok in zip(part, hit.all(1).tolist(), strict=True):
+            right.setdefault(example.kind, []).append(ok)
     model.train()
     right["all"] = [ok for oks in right.values() for ok in oks]
     return {kind: sum(oks) / len(oks) for kind, oks in sorted(right.items())}
-
-
-class Losses(NamedTuple):
-    """Mean cross-entropy in nats per token."""
-
-    completion: float
-    prompt: float
 
 
 def train_step(
@@ -168,34 +153,28 @@ def train_step(
     optimizer: torch.optim.Optimizer,
     recipe: Recipe,
     step: int,
-) -> Losses:
-    """One optimizer step on examples step*n .. step*n + n-1.
+) -> float:
+    """One optimizer step on examples step*n .. step*n + n-1; returns the mean loss per completion token.
 
-    The loss is the mean over completion tokens plus the mean over prompt tokens. States repeat most of their
-    rows from table to table, so reading them is where the model learns to copy.
+    Examples are sorted by length and computed in `microbatches` parts, which pads less.
     """
-    n = recipe.examples_per_step
-    examples = [curriculum.example(index, "train", step / recipe.steps) for index in range(step * n, (step + 1) * n)]
-    examples.sort(key=lambda turns: sum(len(turn.prompt) for turn in turns))
-    size = n // recipe.microbatches
-    batches = [encode(tok, examples[at : at + size]) for at in range(0, n, size)]
-    padding = tok.pad_token_id
-    answers = sum(int((labels != IGNORED).sum()) for _, labels in batches)
-    others = sum(int((ids[:, 1:] != padding).sum()) for ids, _ in batches) - answers
-    completion = prompt = 0.0
-    for ids, labels in batches:
-        logits = model.lm_head(model.model(input_ids=ids).last_hidden_state[:, :-1]).flatten(0, 1)
-        targets, is_answer = ids[:, 1:].flatten(), (labels[:, 1:] != IGNORED).flatten()
-        losses = torch.nn.functional.cross_entropy(logits, targets, ignore_index=padding, reduction="none")
-        on_answers, on_prompts = losses[is_answer].sum() / answers, losses[~is_answer].sum() / others
-        (on_answers + on_prompts).backward()  # type: ignore[no-untyped-call]
-        completion, prompt = completion + on_answers.item(), prompt + on_prompts.item()
+    n, parts = recipe.examples_per_step, recipe.microbatches
+    indexes = range(step * n, (step + 1) * n)
+    examples = [curriculum.example(index, "train", step / recipe.steps) for index in indexes]
+    examples.sort(key=lambda example: len(example.prompt))
+    batches = [encode(tok, examples[n * at // parts : n * (at + 1) // parts]) for at in range(parts)]
+    tokens = sum(int((labels != IGNORED).sum()) for _, labels in batches)
+    total = 0.0
+    for batch in batches:
+        loss = torch.nn.functional.cross_entropy(*logits_and_labels(model, batch), reduction="sum") / tokens
+        loss.backward()  # type: ignore[no-untyped-call]
+        total += loss.item()
     torch.nn.utils.clip_grad_norm_(model.parameters(), recipe.max_grad_norm)
     for group in optimizer.param_groups:
         group["lr"] = recipe.rate(step)
     optimizer.step()
     optimizer.zero_grad()
-    return Losses(completion, prompt)
+    return total
 
 
 def save_checkpoint(
@@ -225,14 +204,24 @@ def load_checkpoint(folder: Path, model: Qwen3ForCausalLM, optimizer: torch.opti
     return int(next(iter(optimizer.state.values()))["step"].item())
 
 
-def pretrain(recipe: Recipe, out: Path) -> dict[str, Any]:
-    """Trains, and saves model (bfloat16), tokenizer and `pretrain.json` to `out`; returns what that holds.
+class PretrainError(RuntimeError):
+    """A pretraining that must not go on; the message is one line for a person."""
 
-    Raises FileExistsError if `out` exists.
+
+def pretrain(recipe: Recipe, out: Path, card: Callable[[Facts], str]) -> Facts:
+    """Trains, and saves model (bfloat16), tokenizer, `pretrain.json` and its card to `out`; returns the facts.
+
+    An interrupted run continues; a finished one is left alone. Raises PretrainError if `out`, or the work
+    folder beside it, belongs to another recipe.
     """
+    declared = json.loads(json.dumps(asdict(recipe)))
     if out.exists():
-        raise FileExistsError(f"{out} exists already; delete it to pretrain again")
-    work = out.with_name(out.name + ".work")
+        if not (out / "pretrain.json").exists():
+            raise PretrainError(f"{out} exists and holds no pretrained model; choose another folder")
+        facts: Facts = json.loads((out / "pretrain.json").read_text(encoding="utf-8"))
+        _same_recipe(out, facts["recipe"], declared)
+        return facts
+    work = _work_folder(out, declared)
     tok = build_tokenizer(recipe)
     model = build_model(recipe, tok)
     optimizer = torch.optim.AdamW(
@@ -241,20 +230,19 @@ def pretrain(recipe: Recipe, out: Path) -> dict[str, Any]:
         betas=(recipe.beta1, recipe.beta2),
         weight_decay=recipe.weight_decay,
     )
-    held_out = [curriculum.example(index, "held-out", 1.0, 1)[0] for index in range(recipe.held_out_examples)]
+    held_out = [curriculum.example(index, "held-out", 1.0) for index in range(recipe.held_out_examples)]
     done = load_checkpoint(work, model, optimizer)
     bar = tqdm(range(done, recipe.steps), initial=done, total=recipe.steps, unit="step", mininterval=5)
     model.train()
     for step in bar:
-        losses = train_step(model, tok, optimizer, recipe, step)
-        bar.set_postfix(completion=f"{losses.completion:.3f}", prompt=f"{losses.prompt:.3f}")
+        bar.set_postfix(loss=f"{train_step(model, tok, optimizer, recipe, step):.3f}")
         if (step + 1) % recipe.checkpoint_every == 0 or step + 1 == recipe.steps:
             save_checkpoint(work, step + 1, model, optimizer)
         if (step + 1) % (2 * recipe.checkpoint_every) == 0:
             bar.write(json.dumps({"step": step + 1, **_rounded(accuracy(model, tok, held_out))}))
     model.to(torch.bfloat16)
     facts = {
-        "recipe": asdict(recipe),
+        "recipe": declared,
         "parameters": sum(p.numel() for p in model.parameters()),
         "held_out_accuracy": _rounded(accuracy(model, tok, held_out)),
         "torch": torch.__version__,
@@ -264,21 +252,28 @@ def pretrain(recipe: Recipe, out: Path) -> dict[str, Any]:
     model.save_pretrained(partial)
     tok.save_pretrained(partial)
     (partial / "pretrain.json").write_text(json.dumps(facts, indent=1, sort_keys=True) + "\n")
+    (partial / "README.md").write_text(card(facts), encoding="utf-8")
     os.replace(partial, out)
     return facts
 
 
+def _work_folder(out: Path, declared: Facts) -> Path:
+    """Where checkpoints go. Raises PretrainError if it holds those of another recipe."""
+    work = out.with_name(out.name + ".work")
+    work.mkdir(parents=True, exist_ok=True)
+    path = work / "recipe.json"
+    if path.exists():
+        _same_recipe(work, json.loads(path.read_text(encoding="utf-8")), declared)
+    else:
+        path.write_text(json.dumps(declared, indent=1) + "\n", encoding="utf-8")
+    return work
+
+
+def _same_recipe(folder: Path, there: Facts, declared: Facts) -> None:
+    different = sorted(key for key in {*there, *declared} if there.get(key) != declared.get(key))
+    if different:
+        raise PretrainError(f"{folder} belongs to another recipe (other {', '.join(different)}); delete it")
+
+
 def _rounded(scores: dict[str, float]) -> dict[str, float]:
     return {kind: round(score, 4) for kind, score in scores.items()}
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("recipe", type=Path)
-    parser.add_argument("--out", type=Path, required=True)
-    arguments = parser.parse_args()
-    pretrain(load(Recipe, arguments.recipe), arguments.out)
-
-
-if __name__ == "__main__":
-    main()

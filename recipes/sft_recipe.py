@@ -66,6 +66,8 @@ FIXED = {
     "assistant_only_loss": (False, "it swaps the chat template"),
     "train_sampling_strategy": ("random", "any other makes the row order depend on the view"),
     "shuffle_dataset": (False, "data_seed alone decides the row order"),
+    "logging_strategy": ("steps", "the last loss goes into the run's facts"),
+    "logging_steps": (1, "the last loss goes into the run's facts"),
     "trust_remote_code": (False, "no code of a model repository is run"),
 }
 """TRL key -> (the only value allowed, why)."""

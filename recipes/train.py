@@ -46,10 +46,10 @@ def train(
     view: str,
     seed: int | None = None,
     data_seed: int | None = None,
-    out: Path,
+    out: Path | None = None,
     overrides: Json | None = None,
 ) -> Path:
-    """Trains the adapter of a recipe for one view and seed into `out`; returns `out`.
+    """Trains the adapter of a recipe for one view and seed into `out` and returns it (out/ADAPTER by default).
 
     `seed` is the recipe's unless given, `data_seed` is the recipe's, or else `seed`. `overrides` replace keys
     of the recipe. Under a launcher each process calls this; the rows of an update are dealt out among them.
@@ -57,7 +57,10 @@ def train(
     Raises TrainError or DeclarationError before training for anything that is not as declared, and
     AdapterError if the finished adapter does not load strictly or does nothing.
     """
+    # TRL's configuration still uses names that transformers renamed.
+    warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
     recipe = resolve(recipe_path, view=view, seed=seed, data_seed=data_seed, overrides=overrides)
+    out = out or Path("out", recipe.own.adapter_name.rpartition("/")[2])
     state = PartialState(cpu=bool(recipe.trl.get("use_cpu", False)))
     args = recipe.sft_config(out / "checkpoints", state.num_processes)
     with state.main_process_first():
@@ -82,7 +85,7 @@ def train(
     if state.is_main_process:
         _finish(out, recipe, plan, trainer, tokenizer)
     state.wait_for_everyone()
-    state.print(f"Finished: {out / 'adapter'}")
+    state.print(f"Finished after {trainer.seconds:.0f} s of training: {out / 'adapter'}")
     return out
 
 
@@ -109,7 +112,7 @@ def _claim(out: Path, recipe: Recipe, state: PartialState) -> Json:
             )
     elif state.is_main_process:
         out.mkdir(parents=True, exist_ok=True)
-        if any(out.iterdir()):
+        if any(found.name != f"{path.name}.partial" for found in out.iterdir()):
             raise TrainError(f"{out} is not empty and holds no run: use another folder")
         _write_json(path, plan)
     return plan
@@ -174,7 +177,7 @@ def _finish(out: Path, recipe: Recipe, plan: Json, trainer: RecipeTrainer, token
     _write_adapter(folder, trainer.model, recipe, revision_of(plan["base_commit"]))
     _write_exposure(folder, recipe, trainer)
     losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
-    rows, seconds, device = trainer.rows, trainer.seconds, trainer.args.device
+    rows, device = trainer.rows, trainer.args.device
     prompt = context_tokens(tokenizer, [{"role": "user", "content": PROOF_PROMPT}])
     proof = prove(
         _base(recipe, plan["base_commit"]).to(device), folder, torch.tensor([prompt], device=device)
@@ -200,7 +203,6 @@ def _finish(out: Path, recipe: Recipe, plan: Json, trainer: RecipeTrainer, token
             "processes": plan["processes"],
             "device": device.type,
             "final_loss": losses[-1],
-            "seconds": round(seconds, 1),
             "proof": proof._asdict(),
         },
     )
@@ -249,8 +251,6 @@ def main() -> None:
         "--set", action="append", default=[], metavar="KEY=VALUE", help="replace a key of the recipe"
     )
     given = parser.parse_args()
-    # names that TRL's configuration still uses
-    warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
     try:
         overrides = {
             key: yaml.safe_load(value) for key, _, value in (pair.partition("=") for pair in given.set)
@@ -261,8 +261,7 @@ def main() -> None:
             "data_seed": given.data_seed,
             "overrides": overrides,
         }
-        name = resolve(given.recipe, **choice).own.adapter_name.rpartition("/")[2]
-        train(given.recipe, **choice, out=given.out or Path("out", name))
+        train(given.recipe, **choice, out=given.out)
     except (TrainError, DeclarationError, AdapterError, yaml.YAMLError) as error:
         print(error, file=sys.stderr)
         sys.exit(2)

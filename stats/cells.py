@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
 from stsr.eval_tasks import records
 from stsr.eval_tasks.records import Cell, DecisionRecord, EpisodeRecord, Record
 from stsr.stats.estimators import recovery, wilson

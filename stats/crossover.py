@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+
 from stsr.stats.cells import AnyCell, CellError, check_comparable, describe
 from stsr.stats.estimators import (
     BOOTSTRAP_DRAWS,

@@ -16,6 +16,7 @@ from typing import Literal, TypeVar, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
+
 from stsr.stats.results import (
     GIVEN_ADAPTERS,
     Adjusted,

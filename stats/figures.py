@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+
 from stsr.stats.cells import AnyCell, OracleCell
 from stsr.stats.crossover import Crossover, SeedCrossover
 from stsr.stats.results import Proportion

@@ -27,6 +27,7 @@ from importlib import metadata
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+
 from stsr.stats import figures
 from stsr.stats.cells import AnyCell, OracleCell, describe, load
 from stsr.stats.crossover import Crossover, CrossoverSpec, build
@@ -203,9 +204,7 @@ def _provenance(
     return Section(
         id="provenance",
         title="Where each number comes from",
-        paragraphs=(
-            "To compute it again from the record files and inputs.json, which lies beside the report:",
-        ),
+        paragraphs=("To compute it again from the record files:",),
         tables=(table, files),
         command=provenance.get(COMMAND, command),
     )

@@ -96,7 +96,9 @@ def serve(root: Path, port: int, upstream: str | None) -> None:
     from stsr.hub_cards.loopback import server
 
     def ready(endpoint: str) -> None:
-        print(f"Serving {root} at {endpoint}, for this machine only. Interrupt to stop. For clients that read:")
+        print(
+            f"Serving {root} at {endpoint}, for this machine only. Interrupt to stop. For clients that read:"
+        )
         print(f"  export HF_ENDPOINT={endpoint}")
         print("Clients that upload also need: export HF_HUB_DISABLE_XET=1 HF_TOKEN=loopback", flush=True)
 

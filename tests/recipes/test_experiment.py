@@ -1,5 +1,6 @@
 """Protects: an experiment expands into the commands that its file declares, in order, with ids and tags."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,10 +18,10 @@ def test_the_quickstart_is_the_crossover_that_the_readme_promises():
         "build",
         "publish data",
         "publish base",
-        "train full",
-        "publish full",
-        "train compact",
-        "publish compact",
+        "train tiny-h4-full",
+        "publish tiny-h4-full",
+        "train tiny-h4-compact",
+        "publish tiny-h4-compact",
         "evaluate untuned",
         "evaluate tiny-h4-full",
         "evaluate tiny-h4-compact",
@@ -78,5 +79,5 @@ def test_a_failed_step_stops_the_run_and_says_how_to_go_on(tmp_path, monkeypatch
     never = module.Step("report", "Report.", ["tasks-path"])
     monkeypatch.setattr(module, "expand", lambda *_: [broken, never])
     with pytest.raises(StepFailed, match="the step 'build' failed; the same command continues"):
-        run("quickstart", tmp_path / "out", {})
+        run("quickstart", tmp_path / "out", dict(os.environ))
     assert not (tmp_path / "out/seconds.json").exists()

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
 from stsr.eval_tasks.records import Cell, DecisionRecord, EpisodeRecord, Record, Turn, to_json
 
 BASE = "Qwen/Qwen3-1.7B"

@@ -9,6 +9,7 @@ import math
 
 import numpy as np
 import pytest
+
 from stsr.stats.estimators import (
     difference_of_differences,
     holm,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from stsr.eval_tasks.records import DecisionRecord, EpisodeRecord, Record, RecordError
 from stsr.stats.cells import CellError, FreeRunCell, OracleCell, check_comparable, group, load
 

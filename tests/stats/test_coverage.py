@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from stsr.stats.estimators import difference_of_differences, paired_bootstrap, sign_flip, wilson
 
 pytestmark = pytest.mark.slow

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+
 from stsr.eval_tasks.records import Record
 from stsr.stats.cells import CellError, group
 from stsr.stats.crossover import CrossoverSpec, build

@@ -12,6 +12,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+
 from stsr.eval_tasks.records import Record
 from stsr.stats import figures
 from stsr.stats.cells import CellError, group

@@ -1,0 +1,76 @@
+"""Protects: the tiny base is pretrained on other questions than the project's, and they have right answers."""
+
+import json
+import re
+
+import pytest
+
+from stsr.generators import prompts
+from stsr.generators.build import read_declaration
+from stsr.generators.rows import generate
+from stsr.recipes.curriculum import INSTRUCTIONS, example
+from stsr.recipes.experiment import recipes_folder
+
+EXAMPLES = [example(index, "train", index / 600) for index in range(600)]
+
+
+def sections(prompt):
+    """(names in the state, recipes) as a reader finds them in the text of a prompt."""
+    state, rest = prompt.split("State:\n")[1].split("\n\nRecipes:\n")
+    recipes = [json.loads(line) for line in rest.split("\n\n")[0].splitlines()]
+    return [line.split(":")[0] for line in state.splitlines()], recipes
+
+
+def test_the_projects_instruction_never_occurs():
+    for made in EXAMPLES:
+        assert "can run now" not in made.prompt
+        assert prompts.INSTRUCTION not in made.prompt
+        assert INSTRUCTIONS[made.kind] in made.prompt
+
+
+@pytest.mark.parametrize("kind", INSTRUCTIONS)
+def test_the_answer_is_the_only_recipe_that_the_question_fits(kind):
+    found = [made for made in EXAMPLES if made.kind == kind]
+    assert len(found) > 30
+    for made in found:
+        names, recipes = sections(made.prompt)
+        answer = json.loads(made.completion)
+        if kind == "only":
+            assert recipes == [answer]
+        elif kind in ("first", "second"):
+            assert recipes[kind == "second"] == answer
+        else:
+            side, wanted = kind.split("_", 1)
+            name = [recipe["output"] if side == "output" else recipe["inputs"][0] for recipe in recipes]
+            assert [
+                recipe for recipe, n in zip(recipes, name, strict=True) if (n in names) == (wanted == "in")
+            ] == [answer]
+
+
+def test_half_of_the_tasks_have_names_that_do_not_count_upward():
+    upward = sum(bool(re.search(r"State:\ns0: ", made.prompt)) for made in EXAMPLES)
+    assert 240 < upward < 360
+
+
+def test_states_grow_with_training():
+    early = [len(sections(made.prompt)[0]) for made in EXAMPLES[:100]]
+    late = [len(sections(made.prompt)[0]) for made in EXAMPLES[-300:]]
+    assert max(early) <= 4
+    assert max(late) > 8
+
+
+def test_no_table_of_any_split_occurs():
+    declared = read_declaration(recipes_folder() / "datasets/table-workflows.yaml")
+    published = {
+        generate("chain", horizon, seed).sources[0][1].text
+        for split in declared.splits
+        for horizon in split.horizons
+        for seed in split.seeds
+    }
+    made = [example(index, "train", 1.0) for index in range(3000)] + EXAMPLES
+    shown = {
+        line.split(": ", 1)[1] for m in made for line in m.prompt.splitlines() if '{"columns":["id"' in line
+    }
+    assert len(published) == 860
+    assert len(shown) > 3000
+    assert not shown & published
