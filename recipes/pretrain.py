@@ -209,7 +209,7 @@ class PretrainError(RuntimeError):
 
 
 def pretrain(recipe: Recipe, out: Path, card: Callable[[Facts], str]) -> Facts:
-    """Trains, and saves model (bfloat16), tokenizer, `pretrain.json` and its card to `out`; returns the facts.
+    """Trains, saves model (bfloat16), tokenizer, `pretrain.json` and card to `out`, and returns the facts.
 
     An interrupted run continues; a finished one is left alone. Raises PretrainError if `out`, or the work
     folder beside it, belongs to another recipe.

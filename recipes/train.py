@@ -49,7 +49,7 @@ def train(
     out: Path | None = None,
     overrides: Json | None = None,
 ) -> Path:
-    """Trains the adapter of a recipe for one view and seed into `out` and returns it (out/ADAPTER by default).
+    """Trains the adapter of a recipe for one view and seed into `out` (out/ADAPTER) and returns that.
 
     `seed` is the recipe's unless given, `data_seed` is the recipe's, or else `seed`. `overrides` replace keys
     of the recipe. Under a launcher each process calls this; the rows of an update are dealt out among them.

@@ -1,15 +1,15 @@
 """Start weights with which a small transformer can copy before it has seen a single example.
 
 Copying needs two attention heads that work together: one that notes which token stood before each position,
-and one that looks for where the current token stood before and takes what came next (an induction head). To
-find this pair by gradient descent took longer than all other training of the tiny base together, so it is set
-by hand. Everything else starts at random, and training may change all of it.
+and one that looks for where the current token stood before and takes what came next (an induction head).
+Gradient descent had not found this pair after two million tokens, so it is set by hand. Everything else
+starts at random, and training may change all of it.
 
     wire(model)    # in place
 
-Invariant: a wired model of the tiny base's size, untrained, goes on correctly in most places of a row of random
-tokens that is shown twice (tests/recipes/test_wiring.py).
-Source: ours; induction heads are described in Olsson et al., "In-context Learning and Induction Heads" (2022).
+Invariant: a wired model of the tiny base's size, untrained, goes on correctly in most places of a row of
+random tokens that is shown twice (tests/recipes/test_wiring.py).
+Source: ours. Induction heads: Olsson et al., "In-context Learning and Induction Heads" (2022).
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _note_previous(model: Qwen3ForCausalLM, index: int, projection: torch.Tensor
 def _induct(
     model: Qwen3ForCausalLM, index: int, projection: torch.Tensor, basis: torch.Tensor, identity: int
 ) -> None:
-    """Head `index` of the second layer attends where the note equals the current token, and copies `basis`."""
+    """Head `index` of the second layer attends where the note is the current token, and copies `basis`."""
     attention, head = model.model.layers[1].self_attn, model.config.head_dim
     rows = _clear(attention, index, head)
     slow = range(5 * head // 16, head // 2)  # rotary pairs that hardly turn over a prompt

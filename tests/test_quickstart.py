@@ -1,4 +1,4 @@
-"""Protects: the quickstart and the three calls that it promises, as a user runs them. Minutes, so marked slow."""
+"""Protects: the quickstart and the three calls that it promises, as a user runs them. It takes minutes."""
 
 import csv
 import json
@@ -96,9 +96,11 @@ print(type(PeftModel.from_pretrained(base, "stsr/tiny-h4-full")).__name__)
         assert python.returncode == 0, python.stderr[-3000:]
         assert python.stdout.strip() == "PeftModelForCausalLM"
         harness = subprocess.run(
-            [sys.executable, "-m", "lm_eval", "--model", "hf", "--apply_chat_template"]
-            + ["--model_args", "pretrained=stsr/tiny-base,peft=stsr/tiny-h4-full,enable_thinking=False"]
-            + ["--tasks", "stsr_oracle_h16", "--limit", "4"],
+            [
+                *(sys.executable, "-m", "lm_eval", "--model", "hf", "--apply_chat_template", "--limit", "4"),
+                *("--model_args", "pretrained=stsr/tiny-base,peft=stsr/tiny-h4-full,enable_thinking=False"),
+                *("--tasks", "stsr_oracle_h16"),
+            ],
             env=env,
             capture_output=True,
             text=True,

@@ -1,4 +1,4 @@
-"""Protects: the tiny base is pretrained on other questions than the project's, and they have right answers."""
+"""Protects: the tiny base is pretrained on other questions than the project's, with right answers."""
 
 import json
 import re
