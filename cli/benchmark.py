@@ -68,15 +68,13 @@ def _free_runs() -> None:
             benchmark(kind(**options, enable_thinking=False), horizon=horizon, view=view, seeds=seeds)
             for kind in (HFLM, SharedPrefixLM)
         )
-        print(
-            f"Free runs of the tiny base, H{horizon} {view}, {episodes} episodes, {theirs.calls} calls, calls/s:"
-        )
+        print(f"Free runs of the tiny base, H{horizon} {view}, {episodes} episodes, {theirs.calls} calls:")
         for figures in (theirs, ours):
             single, together = (
                 figures.calls / s for s in (figures.single_seconds, figures.lock_step_seconds)
             )
             print(
-                f"  {figures.backend:<16} one at a time {single:6.1f}   lock step {together:6.1f}   "
+                f"  {figures.backend:<16} calls/s one at a time {single:6.1f}, in lock step {together:6.1f}, "
                 f"ratio {figures.speedup:.2f}, transcripts equal"
             )
         ratio = theirs.single_seconds / ours.lock_step_seconds

@@ -6,12 +6,13 @@ one run never mixes two states of a repository that moves meanwhile. HF_ENDPOINT
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from huggingface_hub import HfApi
 from huggingface_hub.errors import RepositoryNotFoundError, RevisionNotFoundError
+
+from stsr.generators.files import folder_sha256
 
 Kind = Literal["model", "dataset"]
 
@@ -73,13 +74,5 @@ def unknown_revision(source: str, revision: str | None, kind: Kind) -> str:
 
 
 def content_hash(folder: Path) -> str:
-    """16 hex digits over names and bytes of all files in `folder`; hidden files and folders don't count."""
-    digest = hashlib.sha256()
-    for path in sorted(folder.rglob("*")):
-        name = path.relative_to(folder)
-        if path.is_file() and not any(part.startswith(".") for part in name.parts):
-            with open(path, "rb") as file:
-                digest.update(
-                    f"{name.as_posix()}\0{hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode()
-                )
-    return digest.hexdigest()[:16]
+    """The first 16 hex digits of `folder_sha256`."""
+    return folder_sha256(folder)[:16]

@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 from tqdm import tqdm
 
 from stsr.generators.declaration import DeclarationError, load
+from stsr.generators.files import file_sha256
 from stsr.generators.rows import GENERATORS, Row, decision_rows, generate, task_row
 from stsr.generators.tasks import GENERATOR_VERSION, Task
 from stsr.generators.views import view
@@ -151,7 +152,7 @@ def _existing(declaration: Declaration, out: Path) -> Manifest | None:
     if declared != json.loads(json.dumps(asdict(declaration))) or generator != GENERATOR_VERSION:
         raise BuildError(f"{out} holds version {version} built from another declaration; bump the version")
     for path, facts in files_of(manifest):
-        if not (out / path).exists() or _sha256(out / path) != facts["sha256"]:
+        if not (out / path).exists() or file_sha256(out / path) != facts["sha256"]:
             raise BuildError(f"{out / path} is missing or was changed; delete {out} and build again")
     return manifest
 
@@ -237,7 +238,7 @@ class _Writer:
         return {
             "rows": self.rows,
             "bytes": self.path.stat().st_size,
-            "sha256": _sha256(self.path),
+            "sha256": file_sha256(self.path),
             "rows_sha256": self.content.hexdigest(),
         }
 
@@ -267,11 +268,6 @@ def _tables(
     return [
         pq.read_table(folder / f"h{horizon}-{name}" / f"{split}.parquet", columns=columns) for name in views
     ]
-
-
-def _sha256(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 _MESSAGES = pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))

@@ -53,7 +53,7 @@ class Example(NamedTuple):
 
 
 def example(index: int, purpose: str, progress: float) -> Example:
-    """Example number `index`. Different purposes share nothing; `progress` 0..1 is the share of training done."""
+    """Example number `index`. Purposes share nothing; `progress` 0..1 is the share of training done."""
     horizons = HORIZONS[: max(3, round(min(1.0, 2 * progress) * len(HORIZONS)))]
     for attempt in range(10_000):
         stream = keyed("pretrain", purpose, index, attempt)

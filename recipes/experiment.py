@@ -170,7 +170,7 @@ def _evaluation(experiment: Experiment, data: str, tag: str, adapter: str, label
 def run(name: str, out: Path, environment: dict[str, str]) -> dict[str, float]:
     """Runs every step of the experiment; returns seconds by step, also left in `out/seconds.json`.
 
-    `environment` is the whole environment of the commands. A step that was done before keeps its longest time,
+    `environment` is the whole environment of the commands. A step done before keeps its longest time,
     since a repeated step only looks. Raises StepFailed. When this process ends, so does the step it runs.
     """
     experiment = load(Experiment, find(name))

@@ -20,6 +20,7 @@ from typing import Any
 from datasets import get_dataset_config_names, load_dataset
 from datasets.exceptions import DatasetsError
 
+from stsr.generators.files import folder_sha256
 from stsr.hub_cards.publish import PublishError, RepoType, fetch_revision
 from stsr.recipes.sft_recipe import TrainError
 
@@ -38,7 +39,7 @@ def pin(source: str, revision: str | None, repo_type: RepoType) -> str:
     if folder.is_dir():
         if revision is not None:
             raise TrainError(f"{source} is a folder and has no revision {revision!r}: use null")
-        return FOLDER + _folder_sha256(folder)
+        return FOLDER + folder_sha256(folder)
     if revision is None:
         raise TrainError(
             f"{source} is no folder here; for a repository of the Hub give a tag or commit as revision"
@@ -133,13 +134,3 @@ def check_tokens(row: Row, input_ids: list[int], labels: list[int], tokenizer: A
         raise TrainError(f"{row['id']}: the training context is not the prompt that an evaluation sends")
     if labels[n:] != input_ids[n:] or end not in labels[n:]:
         raise TrainError(f"{row['id']}: the loss does not cover the whole completion and its end of turn")
-
-
-def _folder_sha256(folder: Path) -> str:
-    digest = hashlib.sha256()
-    for path in sorted(folder.rglob("*")):
-        name = path.relative_to(folder).as_posix()
-        if path.is_file() and not any(part.startswith(".") for part in name.split("/")):
-            with path.open("rb") as file:
-                digest.update(f"{name}\0{hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
-    return digest.hexdigest()

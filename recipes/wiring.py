@@ -15,6 +15,7 @@ Source: ours. Induction heads: Olsson et al., "In-context Learning and Induction
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from transformers import Qwen3ForCausalLM
@@ -23,7 +24,7 @@ SHARPNESS = 3.0
 """Scale of queries: attention of the wired heads is close to one position."""
 
 
-@torch.no_grad()  # type: ignore[untyped-decorator]
+@torch.no_grad()
 def wire(model: Qwen3ForCausalLM, seed: int) -> None:
     """Sets embeddings, the first layers' heads for previous tokens and the second's for induction.
 
@@ -48,10 +49,12 @@ def wire(model: Qwen3ForCausalLM, seed: int) -> None:
 
 
 def _orthonormal(size: int, generator: torch.Generator) -> torch.Tensor:
-    return torch.linalg.qr(torch.randn(size, size, generator=generator))[0]
+    matrix: torch.Tensor = torch.linalg.qr(torch.randn(size, size, generator=generator))[0]
+    return matrix
 
 
-def _clear(attention: torch.nn.Module, index: int, head: int) -> slice:
+def _clear(attention: Any, index: int, head: int) -> slice:
+    """Zeroes head `index` and returns its rows; `attention` is a Qwen3 attention module."""
     rows = slice(index * head, (index + 1) * head)
     for name in ("q_proj", "k_proj", "v_proj"):
         getattr(attention, name).weight[rows] = 0
