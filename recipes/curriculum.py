@@ -37,7 +37,7 @@ KINDS = ("only", "first", "second", *2 * ("output_in", "output_not_in", "input_i
 """Kinds of question, each equally likely; those that need the state are asked twice as often."""
 HORIZONS = (2, 3, 4, 2, 3, 4, 5, 6, 8, 4, 8, 10, 12, 16, 16)
 """Number of operations, each equally likely; the beginning of training uses the beginning of the list."""
-VIEWS = ("full", "full", "names", "recent2", "half", "half")
+VIEWS = ("full", "names", "names", "recent2", "half")
 ERRORS = ("", "", *(f"{reason}: the previous call was rejected" for reason in REASONS))
 
 
