@@ -10,21 +10,19 @@ import logging
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-import click
 import typer
 
 from stsr.cli.running import PORT, QUICKSTART_HUB
 
 app = typer.Typer(
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     help="State representation and long-horizon transfer: data sets, adapters, evaluations and reports.",
 )
-hub_app = typer.Typer(no_args_is_help=True, help="The Hub on loopback.")
+hub_app = typer.Typer(help="The Hub on loopback.")
 app.add_typer(hub_app, name="hub")
 
 Out = Annotated[Path, typer.Option(help="Folder for the result.")]
@@ -215,18 +213,24 @@ def _split_revision(name: str) -> tuple[str, str | None]:
     return base, revision or None
 
 
+_USAGE: Any = typer.BadParameter.__base__
+"""What typer raises for a word that it does not understand; it has no public name for it."""
+
+
 def main() -> None:
     """Entry point."""
+    if len(sys.argv) == 1:
+        sys.argv.append("--help")
     # At import it warns of 4-bit CPU kernels that nothing here needs.
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
     try:
         code = app(standalone_mode=False)
-    except click.UsageError as error:
-        sys.exit(_say(error.format_message(), 2))
-    except click.Abort:
+    except typer.Abort:
         sys.exit(_say("interrupted; the same command continues", 130))
     except Exception as error:
         # The project's own errors are ValueErrors for what was asked and others for the work itself.
+        if isinstance(error, _USAGE):
+            sys.exit(_say(error.format_message(), 2))
         if os.environ.get("STSR_TRACEBACK"):
             raise
         if isinstance(error, ModuleNotFoundError):
