@@ -114,9 +114,10 @@ def test_serve_says_how_to_use_it_and_stops_on_interrupt(tmp_path: Path) -> None
         [sys.executable, "-c", program, tmp_path / "store"], stdout=subprocess.PIPE, text=True
     )
     assert server.stdout is not None
-    head, usage = server.stdout.readline(), server.stdout.readline()
+    head, usage, uploads = (server.stdout.readline() for _ in range(3))
     endpoint = head.split(" at ")[1].split(",")[0]
-    assert f"HF_ENDPOINT={endpoint} HF_HUB_DISABLE_XET=1" in usage
+    assert usage.strip() == f"export HF_ENDPOINT={endpoint}"
+    assert "HF_HUB_DISABLE_XET=1" in uploads
     assert answers(endpoint)
     server.send_signal(signal.SIGINT)
     assert server.communicate(timeout=10) == ("", None)

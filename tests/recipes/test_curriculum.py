@@ -68,9 +68,8 @@ def test_no_table_of_any_split_occurs():
         for seed in split.seeds
     }
     made = [example(index, "train", 1.0) for index in range(3000)] + EXAMPLES
-    shown = {
-        line.split(": ", 1)[1] for m in made for line in m.prompt.splitlines() if '{"columns":["id"' in line
-    }
+    lines = [line for m in made for line in m.prompt.splitlines() if ': {"columns":["id"' in line]
+    shown = {line.split(": ", 1)[1] for line in lines}
     assert len(published) == 860
     assert len(shown) > 3000
     assert not shown & published
