@@ -51,25 +51,16 @@ class Recipe:
     microbatches: int
     learning_rate: float
     warmup_steps: int
-    second_steps: int
-    second_learning_rate: float
     beta1: float
     beta2: float
     weight_decay: float
     max_grad_norm: float
     checkpoint_every: int
 
-    @property
-    def all_steps(self) -> int:
-        """Steps of both rounds."""
-        return self.steps + self.second_steps
-
     def rate(self, step: int) -> float:
-        """Learning rate at `step` (0-based): in each round linear decay to a twentieth of its start."""
+        """Learning rate at `step` (0-based): linear warm-up, linear decay to a twentieth."""
         warm = self.learning_rate * min(1.0, (step + 1) / self.warmup_steps)
-        if step < self.steps:
-            return warm * max(0.05, 1 - step / self.steps)
-        return self.second_learning_rate * max(0.05, 1 - (step - self.steps) / self.second_steps)
+        return warm * max(0.05, 1 - step / self.steps)
 
 
 Batch = tuple[torch.Tensor, torch.Tensor]
@@ -168,8 +159,7 @@ def train_step(
     """
     n, parts = recipe.examples_per_step, recipe.microbatches
     indexes = range(step * n, (step + 1) * n)
-    progress = min(1.0, step / recipe.steps)
-    examples = [curriculum.example(index, "train", progress) for index in indexes]
+    examples = [curriculum.example(index, "train", step / recipe.steps) for index in indexes]
     examples.sort(key=lambda example: len(example.prompt))
     batches = [encode(tok, examples[n * at // parts : n * (at + 1) // parts]) for at in range(parts)]
     tokens = sum(int((labels != IGNORED).sum()) for _, labels in batches)
@@ -241,13 +231,11 @@ def pretrain(recipe: Recipe, out: Path, card: Callable[[Facts], str]) -> Facts:
     )
     held_out = [curriculum.example(index, "held-out", 1.0) for index in range(recipe.held_out_examples)]
     done = load_checkpoint(work, model, optimizer)
-    bar = tqdm(
-        range(done, recipe.all_steps), initial=done, total=recipe.all_steps, unit="step", mininterval=5
-    )
+    bar = tqdm(range(done, recipe.steps), initial=done, total=recipe.steps, unit="step", mininterval=5)
     model.train()
     for step in bar:
         bar.set_postfix(loss=f"{train_step(model, tok, optimizer, recipe, step):.3f}")
-        if (step + 1) % recipe.checkpoint_every == 0 or step + 1 == recipe.all_steps:
+        if (step + 1) % recipe.checkpoint_every == 0 or step + 1 == recipe.steps:
             save_checkpoint(work, step + 1, model, optimizer)
         if (step + 1) % (2 * recipe.checkpoint_every) == 0:
             bar.write(json.dumps({"step": step + 1, **_rounded(accuracy(model, tok, held_out))}))
