@@ -24,13 +24,20 @@ class DeclarationError(ValueError):
 
 def load(kind: type[T], path: Path) -> T:
     """The declaration in `path`. Raises DeclarationError for a missing file, bad YAML, key or value."""
+    return build(kind, read(path), str(path))
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Keys and values of a YAML file. Raises DeclarationError if it holds anything else."""
     try:
         raw = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise DeclarationError(f"{path}: cannot be read ({error.strerror})") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise DeclarationError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
-    return build(kind, raw, str(path))
+    if not isinstance(raw, dict):
+        raise DeclarationError(f"{path}: expected keys and values, found {type(raw).__name__}")
+    return raw
 
 
 def build(kind: type[T], raw: object, where: str) -> T:

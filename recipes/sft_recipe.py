@@ -15,11 +15,10 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-import yaml
 from trl import ModelConfig, SFTConfig
 
 from stsr.generators import views
-from stsr.generators.declaration import DeclarationError, build
+from stsr.generators.declaration import DeclarationError, build, read
 
 
 class TrainError(ValueError):
@@ -151,7 +150,7 @@ def resolve(
     `seed` starts the adapter and drives dropout; `data_seed` orders the rows and is `seed` unless given.
     Raises TrainError, or DeclarationError for keys and values that the file should not have.
     """
-    raw = {**_read(path), **(overrides or {})}
+    raw = {**read(path), **(overrides or {})}
     if seed is not None:
         raw["seed"] = seed
     if data_seed is not None:
@@ -169,18 +168,6 @@ def resolve(
     recipe = Recipe(view=view, own=_filled(own, view, raw["seed"]), trl=trl)
     _check_numbers(recipe, str(path))
     return recipe
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise DeclarationError(f"{path}: cannot be read ({error.strerror})") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise DeclarationError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
-    if not isinstance(raw, dict):
-        raise DeclarationError(f"{path}: expected keys and values, found {type(raw).__name__}")
-    return raw
 
 
 def _check_keys(raw: dict[str, Any], where: str) -> None:
