@@ -10,10 +10,11 @@ import json
 from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
+from typing import NamedTuple
 
 from stsr.eval_tasks import records
 from stsr.generators import rows
-from stsr.generators.build import Declaration, read_declaration
+from stsr.generators.dataset import read_declaration
 from stsr.generators.tasks import to_json
 from stsr.generators.views import view
 
@@ -21,13 +22,14 @@ from stsr.generators.views import view
 def follow(row_id: str, results: Path) -> None:
     """Prints the eight stops of `row_id`. Raises ValueError, naming alternatives, for a bad id."""
     parts = rows.parse_row_id(row_id)
-    task = rows.generate(parts.family, parts.horizon, parts.seed)
-    path = Path(str(files("stsr.recipes"))) / "datasets/table-workflows.yaml"
-    declared = read_declaration(path)
+    task = rows.generate(parts.family, parts.horizon, parts.seed, parts.variant)
     state = rows.gold_states(task)[parts.stage - 1]
     row = next(row for row in rows.decision_rows(task, [parts.view]) if row["stage"] == parts.stage)
 
-    _stop(1, "Declared", f"{path.name} {declared.version}", _split(declared, parts))
+    origin = _origin(parts)
+    _stop(
+        1, "Declared", *(origin[:2] if origin else ("in no declared split; the task exists all the same", ""))
+    )
     _stop(2, "Generated", f"task {task.id}, fingerprint {task.fingerprint}", to_json(task))
     shown = view(parts.view)(state, state.reference)
     hidden = [name for name, table in shown.artifacts if table is None]
@@ -38,9 +40,9 @@ def follow(row_id: str, results: Path) -> None:
         + (f"; hidden: {', '.join(hidden)}" if hidden else ""),
         row["prompt"][0]["content"],
     )
-    answer = f"candidate {row['target_index'] + 1} is the target, the other is {row['distractor']}"
-    config = f"h{parts.horizon}-{parts.view}"
-    _stop(4, "Row", f"{row_id} in config {config}; {answer}", row["completion"][0]["content"])
+    answer = f"candidate {row['target_index'] + 1} is the target, the rest is {row['distractor']}"
+    config = f"in config {origin.config}" if origin and origin.config else "in no published config"
+    _stop(4, "Row", f"{row_id} {config}; {answer}", row["completion"][0]["content"])
     _stop(5, "Trained", *_exposures(row_id, results))
     _stop(6, "Adapter", *_adapters(results))
     answers = list(_records(row_id, results))
@@ -56,11 +58,34 @@ def _stop(number: int, name: str, facts: str, text: str) -> None:
         print("\n".join(f"   | {line}" for line in text.splitlines()))
 
 
-def _split(declared: Declaration, parts: rows.RowId) -> str:
-    for split in declared.splits:
-        if parts.seed in split.seeds and parts.horizon in split.horizons:
-            return f"split {split.name}, seeds {split.first_seed} and on: {split.purpose}"
-    return "seed and horizon lie in no declared split; the task exists all the same"
+class _Origin(NamedTuple):
+    """Where a row is declared."""
+
+    facts: str
+    purpose: str
+    config: str
+
+
+def _origin(parts: rows.RowId) -> _Origin | None:
+    """The declared split that the row's task belongs to, or None."""
+    for path in sorted((Path(str(files("stsr.recipes"))) / "datasets").glob("*.yaml"), reverse=True):
+        declared = read_declaration(path)
+        for part in declared.parts:
+            for split in part.splits:
+                if (
+                    part.family == parts.family
+                    and parts.variant in part.chosen_variants
+                    and parts.seed in split.seeds
+                    and parts.horizon in split.horizons
+                ):
+                    return _Origin(
+                        f"{path.name} {declared.version}",
+                        f"split {split.name}, seeds {split.first_seed} and on: {split.purpose}",
+                        part.config_name(parts.horizon, parts.variant, parts.view)
+                        if parts.view in part.views
+                        else "",
+                    )
+    return None
 
 
 def _absent(results: Path, what: str) -> str:

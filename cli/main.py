@@ -32,14 +32,25 @@ Out = Annotated[Path, typer.Option(help="Folder for the result.")]
 def build(
     declaration: Annotated[Path, typer.Argument(help="YAML file, as recipes/datasets/table-workflows.yaml.")],
     out: Annotated[Path | None, typer.Option(help="Folder for the result; out/NAME by default.")] = None,
+    shards: Annotated[int, typer.Option(min=1, help="Build in this many shards.")] = 1,
+    shard: Annotated[
+        int | None, typer.Option(min=0, help="Which of them, from 0; without it, all are joined.")
+    ] = None,
 ) -> None:
     """Build a data set from its declaration: parquet configs, card and manifest."""
     from stsr.generators import build as builder
+    from stsr.generators.dataset import read_declaration
     from stsr.hub_cards.cards import dataset_card
 
-    declared = builder.read_declaration(declaration)
+    declared = read_declaration(declaration)
     out = out or Path("out") / declared.repo.rpartition("/")[2]
-    manifest = builder.build(declared, out, dataset_card)
+    if shard is not None:
+        print(f"{builder.build_shard(declared, out, shard, shards)} holds shard {shard} of {shards}.")
+        return
+    if shards > 1:
+        manifest = builder.join_shards(declared, out, shards, dataset_card)
+    else:
+        manifest = builder.build(declared, out, dataset_card)
     rows = sum(facts["rows"] for _, facts in builder.files_of(manifest))
     configs = len(manifest["configs"])
     print(f"{out} holds {manifest['repo']} {manifest['version']}: {configs} configs, {rows:,} rows.")
@@ -107,7 +118,7 @@ def evaluate(
     model: Annotated[str, typer.Option(help="Base model, ID or ID@REVISION.")],
     tasks: Annotated[str, typer.Option(help="lm-eval task names, separated by commas.")],
     out: Out,
-    data: Annotated[str, typer.Option(help="Data set, ID@REVISION.")] = "stsr/table-workflows@v1.0.0",
+    data: Annotated[str, typer.Option(help="Data set, ID@REVISION.")] = "stsr/table-workflows@v1.1.0",
     adapter: Annotated[str | None, typer.Option(help="Adapter, ID or ID@REVISION.")] = None,
     split: Annotated[str, typer.Option(help="Split of the data set.")] = "test",
     batch_size: Annotated[int, typer.Option(help="Prompts a batch.")] = 32,

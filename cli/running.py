@@ -6,7 +6,7 @@ import os
 import shlex
 from pathlib import Path
 
-from stsr.generators.build import read_declaration
+from stsr.generators.dataset import read_declaration
 from stsr.generators.declaration import load
 from stsr.recipes import experiment as graph
 
@@ -60,7 +60,7 @@ def client_environment(endpoint: str, home: Path) -> dict[str, str]:
 
 
 def _next_steps(experiment: graph.Experiment, hub_root: Path) -> str:
-    declared = read_declaration(graph.recipes_folder() / experiment.dataset)
+    declared = read_declaration(graph.recipes_folder() / experiment.datasets[-1])
     adapter = experiment.adapter(experiment.views[0], experiment.seeds[0])
     serve = "stsr hub serve" + ("" if hub_root == QUICKSTART_HUB else f" --root {shlex.quote(str(hub_root))}")
     proxied = any(os.environ.get(key) for key in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"))

@@ -18,7 +18,7 @@ Kind = Literal["model", "dataset"]
 
 DATA = "stsr/table-workflows"
 """The published data set."""
-DATA_REVISION = "v1.0.0"
+DATA_REVISION = "v1.1.0"
 """The tag that the task files pin (a test holds them to it)."""
 
 

@@ -2,6 +2,11 @@
 
     stsr build recipes/datasets/table-workflows.yaml --out out/table-workflows
 
+A scheduler builds shards of it, each by a process of its own, and joins them with one more command:
+
+    stsr build recipes/datasets/large.yaml --out out/large --shards 16 --shard 0     # ... and 1 to 15
+    stsr build recipes/datasets/large.yaml --out out/large --shards 16
+
 Invariants: the same declaration gives the same rows on any machine, and the same files under the same
 pyarrow; no task occurs in two splits; every gold path replays; two views of a decision differ in the prompt
 only. A folder is either whole or absent: work happens beside it and is renamed at the end.
@@ -9,134 +14,111 @@ only. A folder is either whole or absent: work happens beside it and is renamed 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 from tqdm import tqdm
 
-from stsr.generators.declaration import DeclarationError, load
+from stsr.generators.canonical import fingerprint
+from stsr.generators.checks import Owners, check_choice_lengths, check_filler, check_pairs
+from stsr.generators.dataset import Declaration, Mixture, Part, Split
+from stsr.generators.errors import BuildError
 from stsr.generators.files import file_sha256
-from stsr.generators.rows import GENERATORS, Row, decision_rows, generate, task_row
+from stsr.generators.parquet import DECISION_SCHEMA, TASK_SCHEMA, Writer
+from stsr.generators.rows import decision_rows, generate, task_row
 from stsr.generators.tasks import GENERATOR_VERSION, Task
-from stsr.generators.views import view
-
-ROW_GROUP = 1000
-"""Rows a parquet row group: a few hundred kilobytes of prompts, which the Hub's viewer pages through."""
-
-
-class BuildError(RuntimeError):
-    """A build that must not go on; the message is one line for a person."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Split:
-    """One split: `tasks` consecutive seeds from `first_seed`, at each of `horizons`."""
-
-    name: str
-    purpose: str
-    first_seed: int
-    tasks: int
-    horizons: tuple[int, ...]
-
-    @property
-    def seeds(self) -> range:
-        """The seeds of the split."""
-        return range(self.first_seed, self.first_seed + self.tasks)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Declaration:
-    """The keys of a data set declaration; all are required."""
-
-    repo: str
-    version: str
-    title: str
-    family: str
-    horizons: tuple[int, ...]
-    views: tuple[str, ...]
-    splits: tuple[Split, ...]
-
-    def __post_init__(self) -> None:
-        if self.family not in GENERATORS:
-            raise DeclarationError(f"unknown family {self.family!r}; there are {', '.join(GENERATORS)}")
-        for name in self.views:
-            view(name)
-        names = [split.name for split in self.splits]
-        if len(set(names)) != len(names):
-            raise DeclarationError(f"a split name occurs twice in {', '.join(names)}")
-        for split in self.splits:
-            extra = sorted(set(split.horizons) - set(self.horizons))
-            if extra:
-                raise DeclarationError(
-                    f"split {split.name}: horizon {extra[0]} is not among {list(self.horizons)}"
-                )
-            if split.tasks < 1:
-                raise DeclarationError(f"split {split.name}: needs at least one task")
-
-    @property
-    def tag(self) -> str:
-        """The Hub tag of this version, for example "v1.0.0"."""
-        return f"v{self.version}"
-
-
-def read_declaration(path: Path) -> Declaration:
-    """The declaration in a YAML file. Raises DeclarationError, one line, for anything wrong in it."""
-    try:
-        return load(Declaration, path)
-    except DeclarationError:
-        raise
-    except ValueError as error:
-        raise DeclarationError(f"{path}: {error}") from error
-
 
 Manifest = dict[str, Any]
+SCHEMA = "stsr.manifest/2"
 
 
 def build(declaration: Declaration, out: Path, card: Callable[[Manifest], str]) -> Manifest:
     """Builds into `out` and returns the manifest; does nothing if `out` holds this very build already.
 
     `card` writes README.md from the manifest. Raises BuildError if `out` holds anything else, if a task
-    occurs in two splits, or if a gold path fails.
+    occurs in two splits, or if a check fails.
     """
-    existing = _existing(declaration, out)
-    if existing is not None:
+    if (existing := _existing(declaration, out)) is not None:
         return existing
-    partial = out.with_name(out.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    manifest: Manifest = {
-        "schema": "stsr.manifest/1",
-        "repo": declaration.repo,
-        "version": declaration.version,
-        "generator_version": GENERATOR_VERSION,
-        "declaration": json.loads(json.dumps(asdict(declaration))),
-        "configs": {},
-        "tasks": {},
-    }
-    owner: dict[str, tuple[str, str]] = {}
-    total = sum(split.tasks * len(split.horizons) for split in declaration.splits)
-    with tqdm(total=total, unit="task", desc="build") as bar:
-        for horizon in declaration.horizons:
-            for split in declaration.splits:
-                if horizon in split.horizons:
-                    tasks = _tasks(declaration, split, horizon, owner, bar)
-                    _write_split(partial, declaration, split.name, horizon, tasks, manifest)
-    check_pairs(partial, declaration)
-    (partial / "manifest.json").write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n")
-    (partial / "README.md").write_text(card(manifest), encoding="utf-8")
-    if out.exists():
-        out.rmdir()  # empty, or _existing would have raised
-    os.replace(partial, out)
-    return manifest
+    partial = _fresh(out)
+    manifest = _write_parts(declaration, partial, 0, 1)
+    return _finish(declaration, partial, out, manifest, card)
+
+
+def build_shard(declaration: Declaration, out: Path, shard: int, shards: int) -> Path:
+    """Builds shard `shard` of `shards` (0-based) beside `out`, and returns its folder.
+
+    A shard holds a contiguous share of each split's seeds. One that is already there is left alone.
+    """
+    if not 0 <= shard < shards:
+        raise BuildError(f"shard {shard} is not in 0..{shards - 1}")
+    folder = shard_folder(out, shard, shards)
+    if _existing(declaration, folder) is None:
+        partial = _fresh(folder)
+        manifest = _write_parts(declaration, partial, shard, shards)
+        _write_manifest(partial, manifest)
+        _rename(partial, folder)
+    return folder
+
+
+def join_shards(
+    declaration: Declaration, out: Path, shards: int, card: Callable[[Manifest], str]
+) -> Manifest:
+    """Joins all shards into `out`, checks the whole and removes their folders.
+
+    Raises BuildError that names the shards which are missing. Interrupted, the same call continues.
+    """
+    if (existing := _existing(declaration, out)) is not None:
+        return existing
+    folders = [shard_folder(out, shard, shards) for shard in range(shards)]
+    if missing := [str(shard) for shard, folder in enumerate(folders) if not folder.exists()]:
+        raise BuildError(f"{out}: shard {', '.join(missing)} of {shards} is not built")
+    partial = _fresh(out)
+    manifest = _empty_manifest(declaration)
+    owners = Owners()
+    for folder in tqdm(folders, unit="shard", desc="join"):
+        part = _existing(declaration, folder)
+        assert part is not None
+        for path in part["files"]:
+            (partial / path).parent.mkdir(parents=True, exist_ok=True)
+            os.link(folder / path, partial / path)
+        for task_id, facts in part["tasks"].items():
+            owners.claim(facts["fingerprint"], facts["split"], task_id)
+        manifest["tasks"].update(part["tasks"])
+        manifest["files"].update(part["files"])
+        for config, splits in part["configs"].items():
+            for split, paths in splits.items():
+                manifest["configs"].setdefault(config, {}).setdefault(split, []).extend(paths)
+    done = _finish(declaration, partial, out, manifest, card)
+    for folder in folders:
+        shutil.rmtree(folder)
+    return done
+
+
+def shard_folder(out: Path, shard: int, shards: int) -> Path:
+    """Where a shard is built."""
+    return out.with_name(f"{out.name}.shard-{shard:05d}-of-{shards:05d}")
+
+
+def files_of(manifest: Manifest) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(path, {"rows", "bytes", "sha256", "rows_sha256"}) of every parquet file of a build."""
+    yield from manifest["files"].items()
+
+
+def config_rows(manifest: Manifest, config: str, split: str) -> int:
+    """Rows of one split of one config."""
+    return sum(manifest["files"][path]["rows"] for path in manifest["configs"][config][split])
+
+
+# -- folders
 
 
 def _existing(declaration: Declaration, out: Path) -> Manifest | None:
@@ -149,7 +131,7 @@ def _existing(declaration: Declaration, out: Path) -> Manifest | None:
         raise BuildError(f"{out} is not empty and holds no built data set; choose another folder") from None
     if version != declaration.version:
         raise BuildError(f"{out} holds version {version}, not {declaration.version}; choose another folder")
-    if declared != json.loads(json.dumps(asdict(declaration))) or generator != GENERATOR_VERSION:
+    if declared != _as_json(declaration) or generator != GENERATOR_VERSION:
         raise BuildError(f"{out} holds version {version} built from another declaration; bump the version")
     for path, facts in files_of(manifest):
         if not (out / path).exists() or file_sha256(out / path) != facts["sha256"]:
@@ -157,150 +139,167 @@ def _existing(declaration: Declaration, out: Path) -> Manifest | None:
     return manifest
 
 
-def files_of(manifest: Manifest) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(path, {"rows", "sha256", "rows_sha256"}) of every parquet file of a build."""
-    for config, splits in manifest["configs"].items():
-        for split, facts in splits.items():
-            yield f"{config}/{split}.parquet", facts
+def _fresh(out: Path) -> Path:
+    partial = out.with_name(out.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    return partial
+
+
+def _rename(partial: Path, out: Path) -> None:
+    if out.exists():
+        out.rmdir()  # empty, or _existing would have raised
+    os.replace(partial, out)
+
+
+def _as_json(declaration: Declaration) -> dict[str, Any]:
+    plain: dict[str, Any] = json.loads(json.dumps(asdict(declaration)))
+    return plain
+
+
+def _empty_manifest(declaration: Declaration) -> Manifest:
+    return {
+        "schema": SCHEMA,
+        "repo": declaration.repo,
+        "version": declaration.version,
+        "generator_version": GENERATOR_VERSION,
+        "declaration": _as_json(declaration),
+        "configs": {},
+        "files": {},
+        "tasks": {},
+    }
+
+
+def _write_manifest(folder: Path, manifest: Manifest) -> None:
+    text = json.dumps(manifest, indent=1, sort_keys=True) + "\n"
+    (folder / "manifest.json").write_text(text, encoding="utf-8")
+
+
+def _finish(
+    declaration: Declaration,
+    partial: Path,
+    out: Path,
+    manifest: Manifest,
+    card: Callable[[Manifest], str],
+) -> Manifest:
+    """What needs all rows: mixtures, the check of pairs, manifest and card."""
+    for mixture in declaration.mixtures:
+        _write_mixture(declaration, mixture, partial, manifest)
+    check_pairs(partial, declaration, manifest)
+    _write_manifest(partial, manifest)
+    (partial / "README.md").write_text(card(manifest), encoding="utf-8")
+    _rename(partial, out)
+    return manifest
+
+
+# -- rows
+
+
+def _write_parts(declaration: Declaration, folder: Path, shard: int, shards: int) -> Manifest:
+    manifest, owners = _empty_manifest(declaration), Owners()
+    work = [(part, split, seeds) for part in declaration.parts for split in part.splits
+            if (seeds := _share(split.seeds, shard, shards))]  # fmt: skip
+    total = sum(len(seeds) * len(s.horizons) * len(p.chosen_variants) for p, s, seeds in work)
+    suffix = "" if shards == 1 else f"-{shard:05d}-of-{shards:05d}"
+    with tqdm(total=total, unit="task", desc="build") as bar:
+        for part, split, seeds in work:
+            alone = "{horizon}" in part.config
+            for horizons in [(h,) for h in split.horizons] if alone else [split.horizons]:
+                tasks = _tasks(part, split, horizons, seeds, owners, bar)
+                _write_split(declaration, part, split, tasks, folder, suffix, manifest)
+    return manifest
+
+
+def _share(seeds: range, shard: int, shards: int) -> range:
+    return seeds[len(seeds) * shard // shards : len(seeds) * (shard + 1) // shards]
 
 
 def _tasks(
-    declaration: Declaration, split: Split, horizon: int, owner: dict[str, tuple[str, str]], bar: tqdm[Any]
+    part: Part, split: Split, horizons: tuple[int, ...], seeds: range, owners: Owners, bar: tqdm[Any]
 ) -> Iterator[Task]:
-    for seed in split.seeds:
-        task = generate(declaration.family, horizon, seed)
-        other = owner.setdefault(task.fingerprint, (split.name, task.id))
-        if other != (split.name, task.id):
-            raise BuildError(
-                f"{task.id} in {split.name} equals {other[1]} in {other[0]} (fingerprint {task.fingerprint})"
-            )
-        yield task
-        bar.update()
+    for horizon in horizons:
+        for seed in seeds:
+            for variant in part.chosen_variants:
+                task = generate(part.family, horizon, seed, variant)
+                owners.claim(task.fingerprint, split.name, task.id)
+                yield task
+                bar.update()
 
 
 def _write_split(
-    folder: Path,
     declaration: Declaration,
-    split: str,
-    horizon: int,
+    part: Part,
+    split: Split,
     tasks: Iterator[Task],
+    folder: Path,
+    suffix: str,
     manifest: Manifest,
 ) -> None:
-    """Streams one split of one horizon into its files and enters them in the manifest."""
-    schemas = {f"h{horizon}-{name}": DECISION_SCHEMA for name in declaration.views}
-    schemas[f"h{horizon}-tasks"] = TASK_SCHEMA
+    """Streams tasks into the files of one split and enters them in the manifest."""
+    canary = canary_of(declaration, split.name)
+    writers: dict[str, Writer] = {}
     with ExitStack() as stack:
-        files = {
-            config: stack.enter_context(_Writer(folder / config / f"{split}.parquet", schema))
-            for config, schema in schemas.items()
-        }
+
+        def writer(config: str, whole: bool) -> Writer:
+            if config not in writers:
+                path = folder / config / f"{split.name}{suffix}.parquet"
+                made = Writer(path, TASK_SCHEMA if whole else DECISION_SCHEMA, canary)
+                writers[config] = stack.enter_context(made)
+            return writers[config]
+
         for task in tasks:
-            manifest["tasks"][task.id] = {"fingerprint": task.fingerprint, "split": split}
-            files[f"h{horizon}-tasks"].add(task_row(task))
-            for row in decision_rows(task, declaration.views):
-                files[f"h{horizon}-{row['view']}"].add(row)
-    for config, file in files.items():
-        manifest["configs"].setdefault(config, {})[split] = file.facts
+            for name in declaration.tokenizers:
+                check_choice_lengths(task, name)
+            if declaration.tokenizers and "compact-filler" in part.views:
+                check_filler(task, declaration.tokenizers[0])
+            manifest["tasks"][task.id] = {"fingerprint": task.fingerprint, "split": split.name}
+            if part.tasks:
+                writer(part.tasks_name(task.horizon, task.variant), True).add(task_row(task))
+            for row in decision_rows(task, part.views, part.pivot_only):
+                writer(part.config_name(task.horizon, task.variant, row["view"]), False).add(row)
+    for config, file in writers.items():
+        _enter(manifest, folder, config, split.name, file)
 
 
-class _Writer:
-    """A parquet file that is written a row group at a time; `facts` describe it once it is closed."""
-
-    def __init__(self, path: Path, schema: pa.Schema) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self.path, self.schema, self.rows = path, schema, 0
-        self.buffer: list[Row] = []
-        self.content = hashlib.sha256()
-        self.file = pq.ParquetWriter(path, schema, compression="zstd", write_page_index=True)
-
-    def add(self, row: Row) -> None:
-        self.buffer.append(row)
-        self.content.update(json.dumps(row, sort_keys=True).encode() + b"\n")
-        if len(self.buffer) == ROW_GROUP:
-            self.flush()
-
-    def flush(self) -> None:
-        if self.buffer:
-            self.file.write_table(pa.Table.from_pylist(self.buffer, self.schema))
-            self.rows += len(self.buffer)
-            self.buffer = []
-
-    def __enter__(self) -> _Writer:
-        return self
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        if error is None:
-            self.flush()
-        self.file.close()
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        return {
-            "rows": self.rows,
-            "bytes": self.path.stat().st_size,
-            "sha256": file_sha256(self.path),
-            "rows_sha256": self.content.hexdigest(),
-        }
+def _enter(manifest: Manifest, folder: Path, config: str, split: str, file: Writer) -> None:
+    path = file.path.relative_to(folder).as_posix()
+    manifest["files"][path] = file.facts
+    manifest["configs"].setdefault(config, {}).setdefault(split, []).append(path)
 
 
-def check_pairs(folder: Path, declaration: Declaration) -> None:
-    """Reads the files back: the views of a split must agree in every column but id, view and prompt.
-
-    Raises BuildError that names the first config, split and column that differ.
-    """
-    shared = [name for name in DECISION_SCHEMA.names if name not in ("id", "view", "prompt")]
-    for horizon in declaration.horizons:
-        for split in declaration.splits:
-            if horizon in split.horizons:
-                tables = _tables(folder, horizon, split.name, declaration.views, shared)
-                for name, table in zip(declaration.views[1:], tables[1:], strict=True):
-                    for column in shared:
-                        if table[column] != tables[0][column]:
-                            raise BuildError(
-                                f"h{horizon}-{name}, {split.name}: {column} differs from "
-                                f"h{horizon}-{declaration.views[0]}"
-                            )
+def canary_of(declaration: Declaration, split: str) -> str | None:
+    """The canary column of a split: the canary in test splits, "" in others; None for no column."""
+    if not declaration.canary:
+        return None
+    return declaration.canary if split.startswith("test") else ""
 
 
-def _tables(
-    folder: Path, horizon: int, split: str, views: Sequence[str], columns: list[str]
-) -> list[pa.Table]:
-    return [
-        pq.read_table(folder / f"h{horizon}-{name}" / f"{split}.parquet", columns=columns) for name in views
-    ]
+def _write_mixture(declaration: Declaration, mixture: Mixture, folder: Path, manifest: Manifest) -> None:
+    count = mixture.tasks * mixture.horizon
+    rows = {
+        name: _first_rows(folder, manifest, f"h{mixture.horizon}-{name}", mixture.split, count)
+        for name in (mixture.plain, *mixture.masked)
+    }
+    keys = [fingerprint([mixture.seed, row["fingerprint"], row["stage"]]) for row in rows[mixture.plain]]
+    order = iter(sorted(range(count), key=keys.__getitem__))
+    shown = [mixture.plain] * count
+    for name, share in mixture.masked.items():
+        for index in islice(order, share):
+            shown[index] = name
+    path = folder / mixture.config / f"{mixture.split}.parquet"
+    with Writer(path, DECISION_SCHEMA, canary_of(declaration, mixture.split)) as file:
+        for index, name in enumerate(shown):
+            file.add(rows[name][index])
+    _enter(manifest, folder, mixture.config, mixture.split, file)
 
 
-_MESSAGES = pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))
-
-DECISION_SCHEMA = pa.schema(
-    [
-        ("id", pa.string()),
-        ("view", pa.string()),
-        ("prompt", _MESSAGES),
-        ("task", pa.string()),
-        ("fingerprint", pa.string()),
-        ("family", pa.string()),
-        ("horizon", pa.int32()),
-        ("seed", pa.int64()),
-        ("stage", pa.int32()),
-        ("completion", _MESSAGES),
-        ("candidates", pa.list_(pa.string())),
-        ("target_index", pa.int32()),
-        ("distractor", pa.string()),
-        ("calls_left", pa.int32()),
-        ("chat_template_kwargs", pa.struct([("enable_thinking", pa.bool_())])),
-    ]
-)
-"""Columns of a view config; the card's data dictionary documents each."""
-
-TASK_SCHEMA = pa.schema(
-    [
-        ("id", pa.string()),
-        ("fingerprint", pa.string()),
-        ("family", pa.string()),
-        ("horizon", pa.int32()),
-        ("seed", pa.int64()),
-        ("definition", pa.string()),
-    ]
-)
-"""Columns of a tasks config."""
+def _first_rows(
+    folder: Path, manifest: Manifest, config: str, split: str, count: int
+) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    for path in manifest["configs"][config][split]:
+        for batch in pq.ParquetFile(folder / path).iter_batches():
+            rows += batch.to_pylist()
+            if len(rows) >= count:
+                return rows[:count]
+    raise BuildError(f"{config}, {split}: a mixture needs {count} rows, there are {len(rows)}")

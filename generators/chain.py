@@ -12,10 +12,8 @@ from typing import Any
 
 from stsr.generators.randomness import Stream, keyed
 from stsr.generators.tables import LIMIT, TOOLS, Table
-from stsr.generators.tasks import Recipe, Task
+from stsr.generators.tasks import Family, Recipe, Task
 
-FAMILY = "chain"
-HORIZONS = (4, 8, 16)
 CYCLE = ("map_column", "sort_rows", "filter_rows", "select_columns")
 NAMES = ("id", "x", "y", "z")
 
@@ -24,35 +22,31 @@ class DeadEnd(Exception):
     """No parameters would change the table; the caller starts over with fresh numbers."""
 
 
-def generate(horizon: int, seed: int) -> Task:
-    """The chain of `horizon` operations for `seed`.
-
-    Raises ValueError for a horizon that is not one of HORIZONS.
+def generate(horizon: int, seed: int, variant: str = "", family: str = "chain") -> Task:
+    """The chain of `horizon` operations for `seed`; families built on chains give their own name.
 
     >>> task = generate(4, 62000)
     >>> [recipe.tool for recipe in task.recipes], task.id
     (['map_column', 'sort_rows', 'filter_rows', 'select_columns'], 'chain-h4/62000')
     """
-    if horizon not in HORIZONS:
-        raise ValueError(f"chains have horizon {', '.join(map(str, HORIZONS))}; not {horizon}")
     for attempt in count():
         try:
-            source, recipes = chain(horizon, keyed(FAMILY, seed, "task", horizon, attempt))
+            source, recipes = chain(horizon, keyed(family, seed, "task", horizon, attempt))
         except DeadEnd:
             continue
-        return Task(FAMILY, horizon, seed, (("s0", source),), recipes, tuple(range(horizon)))
+        return Task(family, horizon, seed, (("s0", source),), recipes, tuple(range(horizon)), variant)
     raise AssertionError("unreachable")
 
 
 def chain(horizon: int, stream: Stream) -> tuple[Table, tuple[Recipe, ...]]:
     """Source table and recipes s0 -> a1 -> ... -> a{horizon}; any horizon from 1. Raises DeadEnd."""
     filters = sum(CYCLE[step % 4] == "filter_rows" for step in range(horizon))
-    table = source = _source(stream, filters)
+    table = source = draw_source(stream, filters)
     recipes = []
     for step in range(horizon):
         tool = CYCLE[step % 4]
         filters -= tool == "filter_rows"
-        params = _params(tool, table, filters, stream)
+        params = draw_params(tool, table, filters, stream)
         changed = TOOLS[tool](table, params)
         if changed == table:
             raise DeadEnd
@@ -61,7 +55,7 @@ def chain(horizon: int, stream: Stream) -> tuple[Table, tuple[Recipe, ...]]:
     return source, tuple(recipes)
 
 
-def _source(stream: Stream, filters: int) -> Table:
+def draw_source(stream: Stream, filters: int) -> Table:
     """A table with enough rows for each filter to drop one and leave two."""
     columns = NAMES[: stream.between(3, 4)]
     height = stream.between(max(4, filters + 2), 8)
@@ -69,7 +63,7 @@ def _source(stream: Stream, filters: int) -> Table:
     return Table(columns, rows)
 
 
-def _params(tool: str, table: Table, filters_left: int, stream: Stream) -> dict[str, Any]:
+def draw_params(tool: str, table: Table, filters_left: int, stream: Stream) -> dict[str, Any]:
     """Parameters for `tool` on `table`. `filters_left` later filters still need a row each to drop."""
     column = stream.choice(table.columns)
     values = table.column(column)
@@ -94,3 +88,12 @@ def _bound(values: list[int], filters_left: int, stream: Stream) -> int:
     if not bounds:
         raise DeadEnd
     return stream.choice(sorted(bounds))
+
+
+FAMILY = Family(
+    "chain",
+    (4, 8, 16),
+    ("",),
+    generate,
+    "Map, sort, filter, select over one table, repeated; one step is ready.",
+)

@@ -69,8 +69,10 @@ class State:
 
     @property
     def finished(self) -> bool:
-        """Success, or no calls left."""
-        return self.remaining <= 0 or self.success
+        """Nothing is left to do: every required output exists, right or wrong, or no calls are left."""
+        return self.remaining <= 0 or all(
+            self.task.recipes[index].output in self.artifacts for index in self.task.gold
+        )
 
     @property
     def stage(self) -> int:

@@ -186,7 +186,7 @@ def write_card(folder: Path, *, tag: str = "v1.0.0", results: Sequence[Result] =
         "adapter.md",
         metadata=yaml.safe_dump(metadata, sort_keys=False),
         run=run,
-        rule=" ".join((view(run["view"]).__doc__ or "").split()),
+        rule=view(run["view"]).rule,
         exposure=exposure,
         tag=tag,
         results=results,

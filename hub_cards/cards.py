@@ -10,7 +10,7 @@ from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 
-from stsr.generators import rows, views
+from stsr.generators import prompts, rows, views
 from stsr.generators.build import Manifest
 
 CITATION = """\
@@ -33,29 +33,38 @@ def render(template: str, **values: Any) -> str:
 def dataset_card(manifest: Manifest) -> str:
     """README.md of a built data set: Hub metadata, summary, data dictionary, splits, use, limits."""
     declared = manifest["declaration"]
-    task = rows.generate(declared["family"], min(declared["horizons"]), declared["splits"][0]["first_seed"])
+    names = list(dict.fromkeys(name for part in declared["parts"] for name in part["views"]))
+    first = declared["parts"][0]
+    family = rows.find_family(first["family"])
+    task = family.generate(family.horizons[0], first["splits"][0]["first_seed"], family.variants[0])
     example = rows.gold_states(task)[-1]
-    shown = {
-        name: [
-            (artifact, "available" if table is None else table.text)
-            for artifact, table in views.view(name)(example, example.reference).artifacts
-        ]
-        for name in declared["views"]
-    }
-    rule = {name: " ".join((views.view(name).__doc__ or "").split()) for name in declared["views"]}
-    total = sum(facts["rows"] for splits in manifest["configs"].values() for facts in splits.values())
+    configs = {config: list(splits) for config, splits in manifest["configs"].items()}
+    total = sum(facts["rows"] for facts in manifest["files"].values())
     return render(
         "dataset.md",
         manifest=manifest,
         declared=declared,
+        configs=configs,
+        sharded=any("-of-" in path for path in manifest["files"]),
+        default=next(config for config in configs if config.endswith(f"-{names[0]}")),
+        families={part["family"]: rows.find_family(part["family"]).summary for part in declared["parts"]},
+        views={name: views.view(name) for name in names},
         example_id=f"{task.id}#{example.stage}",
         example_target=example.reference.text,
-        shown=shown,
-        rule=rule,
+        shown={name: _shown(views.view(name)(example, example.reference)) for name in names},
         total=total,
         size=_size_category(total),
         citation=CITATION.replace("VERSION", manifest["version"]),
     )
+
+
+def _shown(observation: views.Observation) -> list[str]:
+    """Lines of the state as a prompt prints it, long ones cut."""
+    if observation.reply != "call":
+        return ["Artifacts: " + ", ".join(name for name, _ in observation.artifacts)]
+    lines = [f"{name}: {prompts.contents(shown)}" for name, shown in observation.artifacts]
+    lines += [f"relevance_hint: {', '.join(observation.hint)}"] if observation.hint else []
+    return [line if len(line) <= 200 else f"{line[:150]} ... {line[-20:]}" for line in lines]
 
 
 def base_card(facts: dict[str, Any], repo: str, tag: str) -> str:

@@ -2,10 +2,10 @@
 
 The base must read a state and copy a recipe, but must not know the project's task. So each example shows a
 state and one or two recipes as the project does, with an instruction of its own: reply with the recipe, the
-first, the second, or the one whose output (or input) is (or is not) in the state. The project's instruction
-never occurs. Half of the tasks have names that do not count upward, so order of names is no substitute for
-reading the state. States grow as training goes on.
-Most examples leave out the description of the tools, all of them at first; that saves computation.
+first, the second, or the one whose output, input, both or neither is (or is not) in the state. The project's
+instruction never occurs, nor does its condition: input in the state, output not. Half of the tasks have names
+that do not count upward, so order of names is no substitute for reading the state. States grow as training
+goes on. Most examples leave out the description of the tools, all of them at first; that saves computation.
 
 Invariant: tasks come from streams keyed "pretrain", which no split of a data set uses.
 Source: ours; the paper fine-tunes released Qwen3 models.
@@ -13,6 +13,7 @@ Source: ours; the paper fine-tunes released Qwen3 models.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from stsr.generators import chain, prompts
@@ -32,10 +33,23 @@ INSTRUCTIONS = {
     "input_in": "Reply with the recipe whose input exists in the state, exactly as it is printed.",
     "input_not_in": "Reply with the recipe whose input does not exist in the state, exactly as it is "
     "printed.",
+    "both_in": "Reply with the recipe whose input and output both exist in the state, exactly as it is "
+    "printed.",
+    "neither_in": "Reply with the recipe whose input and output are both missing in the state, exactly as it "
+    "is printed.",
 }
-KINDS = ("only", "first", "second", *2 * ("output_in", "output_not_in", "input_in", "input_not_in"))
+CONDITIONS: dict[str, Callable[[bool, bool], bool]] = {
+    "output_in": lambda input_in, output_in: output_in,
+    "output_not_in": lambda input_in, output_in: not output_in,
+    "input_in": lambda input_in, output_in: input_in,
+    "input_not_in": lambda input_in, output_in: not input_in,
+    "both_in": lambda input_in, output_in: input_in and output_in,
+    "neither_in": lambda input_in, output_in: not input_in and not output_in,
+}
+"""Kinds that need the state: the condition that exactly one of two recipes fulfils."""
+KINDS = ("only", "first", "second", *2 * tuple(CONDITIONS))
 """Kinds of question, each equally likely; those that need the state are asked twice as often."""
-HORIZONS = (2, 3, 4, 2, 3, 4, 5, 6, 8, 4, 8, 10, 12, 16, 16)
+HORIZONS = (2, 3, 4, 3, 4, 6, 8, 4, 8, 12, 16, 10, 14, 16, 16)
 """Number of operations, each equally likely; the beginning of training uses the beginning of the list."""
 VIEWS = ("full", "names", "names", "recent2", "half")
 ERRORS = ("", "", *(f"{reason}: the previous call was rejected" for reason in REASONS))
@@ -54,7 +68,7 @@ class Example(NamedTuple):
 
 def example(index: int, purpose: str, progress: float) -> Example:
     """Example number `index`. Purposes share nothing; `progress` 0..1 is the share of training done."""
-    horizons = HORIZONS[: max(3, round(min(1.0, 2 * progress) * len(HORIZONS)))]
+    horizons = HORIZONS[: max(3, round(min(1.0, 3 * progress) * len(HORIZONS)))]
     for attempt in range(10_000):
         stream = keyed("pretrain", purpose, index, attempt)
         try:
@@ -110,9 +124,8 @@ def _pick(
     if kind in ("first", "second"):
         shown = stream.shuffled(recipes)[:2]
         return shown, shown[kind == "second"]
-    side, _, wanted = kind.partition("_")
-    names = [recipe.output if side == "output" else recipe.inputs[0] for recipe in recipes]
-    fits = [(name in present) == (wanted == "in") for name in names]
+    fulfils = CONDITIONS[kind]
+    fits = [fulfils(recipe.inputs[0] in present, recipe.output in present) for recipe in recipes]
     right = [recipe for recipe, fit in zip(recipes, fits, strict=True) if fit]
     wrong = [recipe for recipe, fit in zip(recipes, fits, strict=True) if not fit]
     if not right or not wrong:

@@ -20,7 +20,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import NamedTuple
 
-from stsr.generators.build import read_declaration
+from stsr.generators.dataset import read_declaration
 from stsr.generators.declaration import DeclarationError, load
 
 
@@ -33,7 +33,8 @@ class Experiment:
     """The keys of an experiment; all are required. Paths are relative to the folder `recipes`."""
 
     title: str
-    dataset: str
+    datasets: tuple[str, ...]
+    """Declarations of data sets to build and publish, in order; training and evaluation use the last."""
     base_folder: str
     base: str
     base_tag: str
@@ -99,25 +100,15 @@ def find(name: str) -> Path:
 def expand(experiment: Experiment, out: Path) -> list[Step]:
     """The commands, in order. Every path below `out`; every model and data set by Hub id and tag."""
     here = recipes_folder()
-    declared = read_declaration(here / experiment.dataset)
-    data = out / declared.repo.split("/")[1]
-    steps = [
-        Step(
-            "build",
-            f"Build the data set {declared.repo} {declared.tag}.",
-            ["build", str(here / experiment.dataset), "--out", str(data)],
-        ),
-        Step(
-            "publish data",
-            f"Publish it to the Hub on loopback, tagged {declared.tag}.",
-            _publish(data, declared.repo, "dataset", declared.tag),
-        ),
+    steps = [step for dataset in experiment.datasets for step in _data_steps(here / dataset, out)]
+    declared = read_declaration(here / experiment.datasets[-1])
+    steps.append(
         Step(
             "publish base",
             f"Publish the base model {experiment.base}.",
             _publish(here / experiment.base_folder, experiment.base, "model", experiment.base_tag),
-        ),
-    ]
+        )
+    )
     for seed in experiment.seeds:
         for view in experiment.views:
             steps += _adapter_steps(experiment, view, seed, out)
@@ -140,6 +131,22 @@ def experiment_file(out: Path) -> str:
 
 def _publish(folder: Path, repo: str, kind: str, tag: str) -> list[str]:
     return ["publish", str(folder), "--repo", repo, "--type", kind, "--tag", tag]
+
+
+def _data_steps(declaration: Path, out: Path) -> list[Step]:
+    declared, folder = read_declaration(declaration), out / declaration.stem
+    return [
+        Step(
+            f"build {declaration.stem}",
+            f"Build the data set {declared.repo} {declared.tag}.",
+            ["build", str(declaration), "--out", str(folder)],
+        ),
+        Step(
+            f"publish {declaration.stem}",
+            f"Publish it to the Hub on loopback, tagged {declared.tag}.",
+            _publish(folder, declared.repo, "dataset", declared.tag),
+        ),
+    ]
 
 
 def _adapter_steps(experiment: Experiment, view: str, seed: int, out: Path) -> list[Step]:

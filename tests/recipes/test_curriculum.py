@@ -6,7 +6,7 @@ import re
 import pytest
 
 from stsr.generators import prompts
-from stsr.generators.build import read_declaration
+from stsr.generators.dataset import read_declaration
 from stsr.generators.rows import generate
 from stsr.recipes.curriculum import INSTRUCTIONS, example
 from stsr.recipes.experiment import recipes_folder
