@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from stsr.generators.declaration import DeclarationError, load
-from stsr.generators.rows import find_family
+from stsr.generators.rows import find_family, parse_row_id
 from stsr.generators.views import view
 
 
@@ -120,12 +120,15 @@ class Declaration:
     """Version -> what it changed, oldest first."""
     canary: str
     """A text in every row of test splits, by which leaks into training text can be found; "" for none."""
+    example: str
+    """A decision, as `{task}#{stage}`, that the card shows under every view."""
     tokenizers: tuple[str, ...]
     """Tokenizers under which lengths are checked (generators/tokens.py); the first one is the prompts'."""
     parts: tuple[Part, ...]
     mixtures: tuple[Mixture, ...]
 
     def __post_init__(self) -> None:
+        parse_row_id(f"{self.example}@full")
         if self.version not in self.changes:
             raise DeclarationError(f"changes: has no entry for version {self.version}")
         seen: set[tuple[str, str]] = set()

@@ -126,12 +126,14 @@ def step(state: State, text: str) -> Accepted | Rejected:
     """Runs the call in `text`, the raw output of a model, on `state`. Never raises; costs one call."""
     if state.remaining <= 0:
         return Rejected(replace(state, error="no calls are left"), "budget-exhausted")
-    call = parse_call(text)
-    if call is None:
-        return _reject(
-            state, "malformed", "the reply is not one JSON call with tool, inputs, output and params"
-        )
-    index = state.task.recipe_index.get(canonical(call))
+    index = state.task.text_index.get(text)  # a recipe as printed is that recipe; it need not be parsed
+    if index is None:
+        call = parse_call(text)
+        if call is None:
+            return _reject(
+                state, "malformed", "the reply is not one JSON call with tool, inputs, output and params"
+            )
+        index = state.task.recipe_index.get(canonical(call))
     if index is None:
         return _reject(state, "unknown-recipe", "the call is not one of the recipes of this workflow")
     recipe = state.task.recipes[index]

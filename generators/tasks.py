@@ -124,6 +124,11 @@ class Task:
         return tables
 
     @cached_property
+    def text_index(self) -> dict[str, int]:
+        """Call as printed -> index of the recipe."""
+        return {recipe.text: index for index, recipe in enumerate(self.recipes)}
+
+    @cached_property
     def recipe_index(self) -> dict[str, int]:
         """Canonical text of a call -> index of the recipe."""
         return {recipe.key: index for index, recipe in enumerate(self.recipes)}

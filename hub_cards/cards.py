@@ -34,10 +34,9 @@ def dataset_card(manifest: Manifest) -> str:
     """README.md of a built data set: Hub metadata, summary, data dictionary, splits, use, limits."""
     declared = manifest["declaration"]
     names = list(dict.fromkeys(name for part in declared["parts"] for name in part["views"]))
-    first = declared["parts"][0]
-    family = rows.find_family(first["family"])
-    task = family.generate(family.horizons[0], first["splits"][0]["first_seed"], family.variants[0])
-    example = rows.gold_states(task)[-1]
+    row = rows.parse_row_id(f"{declared['example']}@full")
+    task = rows.generate(row.family, row.horizon, row.seed, row.variant)
+    example = rows.gold_states(task)[row.stage - 1]
     configs = {config: list(splits) for config, splits in manifest["configs"].items()}
     total = sum(facts["rows"] for facts in manifest["files"].values())
     return render(
@@ -49,13 +48,28 @@ def dataset_card(manifest: Manifest) -> str:
         default=next(config for config in configs if config.endswith(f"-{names[0]}")),
         families={part["family"]: rows.find_family(part["family"]).summary for part in declared["parts"]},
         views={name: views.view(name) for name in names},
-        example_id=f"{task.id}#{example.stage}",
+        example_id=declared["example"],
         example_target=example.reference.text,
-        shown={name: _shown(views.view(name)(example, example.reference)) for name in names},
+        shown=_worked_example({name: views.view(name)(example, example.reference) for name in names}),
         total=total,
         size=_size_category(total),
         citation=CITATION.replace("VERSION", manifest["version"]),
     )
+
+
+def _worked_example(observations: dict[str, views.Observation]) -> dict[str, list[str]]:
+    """View -> lines of the state; where all but one are those of the first view, that one alone."""
+    shown = {name: _shown(observation) for name, observation in observations.items()}
+    first, *others = shown
+    for name in others:
+        new = [line for line in shown[name] if line not in shown[first]]
+        if (
+            len(new) == 1
+            and len(shown[first]) > 2
+            and [x for x in shown[name] if x not in new] == [x for x in shown[first] if x in shown[name]]
+        ):
+            shown[name] = [*new, f"(the other lines as under {first})"]
+    return shown
 
 
 def _shown(observation: views.Observation) -> list[str]:
