@@ -35,8 +35,12 @@ lint: install   ## style and types
 	@mkdir -p build/types && ln -sfn ../.. build/types/stsr
 	MYPYPATH=build/types $(BIN)/mypy -p stsr.generators -p stsr.recipes -p stsr.hub_cards -p stsr.eval_tasks -p stsr.stats -p stsr.cli
 
-bench: install   ## speed and memory, as figures
+bench: install .venv-peers   ## speed and memory, as figures, beside reasoning-gym's
 	$(BIN)/stsr bench
+
+.venv-peers:
+	$(PYTHON) -m venv $@
+	$@/bin/pip install --quiet reasoning-gym==0.1.25
 
 hub: install   ## the loopback Hub of the quickstart
 	$(BIN)/stsr hub serve

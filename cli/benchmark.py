@@ -5,21 +5,22 @@ from __future__ import annotations
 import json
 import os
 import platform
-import resource
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from importlib.resources import files
 from pathlib import Path
 
 from stsr.generators.rows import decision_rows, generate
 from stsr.recipes.experiment import recipes_folder
 
-DATA_SET = "datasets/table-workflows.yaml"
+DATA_SETS = ("table-workflows", "workflow-controls")
+"""Together all families, views and splits of the protocol."""
 
 
-def bench(quickstart: Path) -> None:
+def bench(quickstart: Path, peers: Path) -> None:
     """Prints rows/s, the cost of a whole build, free-run calls/s, and the quickstart's stages."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     load = f", load {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else ""
@@ -29,8 +30,13 @@ def bench(quickstart: Path) -> None:
         f"Rendered rows, H16 full, replay-verified, one core: median {statistics.median(rates):,.0f} rows/s "
         f"of 5 runs ({min(rates):,.0f} to {max(rates):,.0f})"
     )
-    seconds, megabytes = _whole_build()
-    print(f"Whole data set (recipes/{DATA_SET}): {seconds:.1f} s, peak memory {megabytes:.0f} MB")
+    _peers(peers)
+    for name in DATA_SETS:
+        seconds, megabytes, rows = _whole_build(name)
+        print(
+            f"Whole build of recipes/datasets/{name}.yaml: {rows:,} rows in {seconds:.1f} s, one process, "
+            f"peak memory {megabytes:.0f} MB"
+        )
     _free_runs()
     _stages(quickstart / "seconds.json")
 
@@ -42,15 +48,34 @@ def _rows_a_second(run: int) -> float:
     return count / (time.perf_counter() - began)
 
 
-def _whole_build() -> tuple[float, float]:
-    """(seconds, peak megabytes) of `stsr build` in a process of its own."""
+def _peers(python: Path) -> None:
+    """Prints the speed of the nearest generators of reasoning-gym, measured in the same minute."""
+    if not python.exists():
+        print(f"reasoning-gym: not run ({python} does not exist; `make bench` makes it)")
+        return
+    script = str(files("stsr.cli").joinpath("peers.py"))
+    done = subprocess.run([str(python), script, "2000"], check=True, capture_output=True, text=True)
+    for name, rate in json.loads(done.stdout).items():
+        print(f"reasoning-gym {name}, 2,000 items, one core: {rate:,.0f} items/s")
+
+
+def _whole_build(name: str) -> tuple[float, float, int]:
+    """(seconds, peak megabytes, rows) of `stsr build` in a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
-        command = ["build", str(recipes_folder() / DATA_SET), "--out", str(Path(folder, "data"))]
+        out = Path(folder, "data")
+        command = ["build", str(recipes_folder() / f"datasets/{name}.yaml"), "--out", str(out)]
         began = time.perf_counter()
-        subprocess.run([sys.executable, "-m", "stsr.cli.main", *command], check=True, capture_output=True)
+        child = subprocess.Popen(
+            [sys.executable, "-m", "stsr.cli.main", *command], stdout=subprocess.DEVNULL, stderr=sys.stderr
+        )
+        _, status, usage = os.wait4(child.pid, 0)
         seconds = time.perf_counter() - began
-    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-    return seconds, peak / (1e6 if sys.platform == "darwin" else 1e3)  # bytes there, kilobytes elsewhere
+        if status:
+            raise RuntimeError(f"stsr {' '.join(command)} failed")
+        manifest = json.loads((out / "manifest.json").read_text(encoding="utf-8"))
+    rows = sum(facts["rows"] for facts in manifest["files"].values())
+    # bytes on macOS, kilobytes elsewhere
+    return seconds, usage.ru_maxrss / (1e6 if sys.platform == "darwin" else 1e3), rows
 
 
 def _free_runs() -> None:
@@ -78,8 +103,9 @@ def _free_runs() -> None:
                 f"ratio {figures.speedup:.2f}, transcripts equal"
             )
         ratio = theirs.single_seconds / ours.lock_step_seconds
-        same = (theirs.calls, theirs.successes) == (ours.calls, ours.successes)
-        print(f"  ours in lock step against lm-eval's one at a time: {ratio:.2f}; outcomes equal: {same}")
+        if (theirs.calls, theirs.successes) != (ours.calls, ours.successes):
+            raise RuntimeError(f"H{horizon} {view}: the two backends differ in outcomes: {theirs}, {ours}")
+        print(f"  ours in lock step against lm-eval's one at a time: {ratio:.2f}, outcomes equal")
 
 
 def _stages(path: Path) -> None:
