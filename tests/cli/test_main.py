@@ -46,7 +46,7 @@ def test_follow_prints_the_eight_stops(tmp_path):
     ("words", "message"),
     [
         (["follow", "chain-h16/62017#7@compct"], "unknown view 'compct'; there are full, compact, recent2"),
-        (["follow", "chain-h5/62017#1@full"], "chains have horizon 4, 8, 16; not 5"),
+        (["follow", "chain-h5/62017#1@full"], "the family chain has horizon 4, 8, 16; not 5"),
         (["follow", "62017"], "is not a row id such as"),
         (["run", "quickstrt"], "unknown experiment 'quickstrt'; there are"),
         (["build", "nowhere.yaml", "--out", "x"], "nowhere.yaml: cannot be read"),
@@ -78,7 +78,7 @@ def test_a_refusal_of_the_work_is_exit_code_1(tmp_path):
 def test_build_leaves_a_card_with_every_config_and_split(tmp_path):
     import yaml
 
-    done = stsr("build", "recipes/datasets/table-workflows.yaml", "--out", tmp_path / "data")
+    done = stsr("build", "recipes/datasets/table-workflows-1.0.0.yaml", "--out", tmp_path / "data")
     assert done.returncode == 0, done.stderr
     assert "12 configs, 26,540 rows" in done.stdout
     card = (tmp_path / "data/README.md").read_text()

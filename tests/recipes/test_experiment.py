@@ -15,8 +15,12 @@ EXPERIMENT = load(Experiment, find("quickstart"))
 def test_the_quickstart_is_the_crossover_that_the_readme_promises():
     steps = expand(EXPERIMENT, Path("out"))
     assert [step.name for step in steps] == [
-        "build",
-        "publish data",
+        "build table-workflows-1.0.0",
+        "publish table-workflows-1.0.0",
+        "build workflow-controls",
+        "publish workflow-controls",
+        "build table-workflows",
+        "publish table-workflows",
         "publish base",
         "train tiny-h4-full",
         "publish tiny-h4-full",
@@ -45,7 +49,7 @@ def test_everything_is_loaded_back_by_id_and_tag():
     evaluations = [s.command for s in expand(EXPERIMENT, Path("out")) if s.name.startswith("evaluate")]
     for command in evaluations:
         assert command[command.index("--model") + 1] == "stsr/tiny-base@v1.0.0"
-        assert command[command.index("--data") + 1] == "stsr/table-workflows@v1.0.0"
+        assert command[command.index("--data") + 1] == "stsr/table-workflows@v1.1.0"
     assert [c[c.index("--adapter") + 1] for c in evaluations if "--adapter" in c] == [
         "stsr/tiny-h4-full@v1.0.0",
         "stsr/tiny-h4-compact@v1.0.0",
@@ -63,7 +67,7 @@ def test_every_seed_gets_its_pair():
 )
 def test_every_experiment_names_files_that_exist(path):
     experiment = load(Experiment, path)
-    for name in (experiment.dataset, experiment.recipe, experiment.base_folder):
+    for name in (*experiment.datasets, experiment.recipe, experiment.base_folder):
         assert (recipes_folder() / name).exists()
 
 
