@@ -203,7 +203,7 @@ def _write_parts(declaration: Declaration, folder: Path, shard: int, shards: int
     suffix = "" if shards == 1 else f"-{shard:05d}-of-{shards:05d}"
     with tqdm(total=total, unit="task", desc="build") as bar:
         for part, split, seeds in work:
-            alone = "{horizon}" in part.config
+            alone = all("{horizon}" in name for name in (part.config, part.tasks) if name)
             for horizons in [(h,) for h in split.horizons] if alone else [split.horizons]:
                 tasks = _tasks(part, split, horizons, seeds, owners, bar)
                 _write_split(declaration, part, split, tasks, folder, suffix, manifest)
@@ -217,8 +217,8 @@ def _share(seeds: range, shard: int, shards: int) -> range:
 def _tasks(
     part: Part, split: Split, horizons: tuple[int, ...], seeds: range, owners: Owners, bar: tqdm[Any]
 ) -> Iterator[Task]:
-    for horizon in horizons:
-        for seed in seeds:
+    for seed in seeds:  # outermost, so that shards in a row are the whole
+        for horizon in horizons:
             for variant in part.chosen_variants:
                 task = generate(part.family, horizon, seed, variant)
                 owners.claim(task.fingerprint, split.name, task.id)

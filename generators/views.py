@@ -98,7 +98,10 @@ def compact_cue(state: State, reference: Recipe) -> Observation:
 
 
 def _drawn(state: State, purpose: str, *more: str | int) -> Stream:
-    """Numbers for a mask: they depend on the task's content and on the names that exist."""
+    """Numbers for a mask: they depend on the task's content and on the names that exist.
+
+    Whoever draws goes through the names in sorted order, as the order of creation is not to matter.
+    """
     return keyed(purpose, *more, state.task.fingerprint, *sorted(state.artifacts))
 
 
@@ -107,7 +110,7 @@ def random_mask(percent: int) -> Callable[[State, Recipe], Observation]:
 
     def show(state: State, reference: Recipe) -> Observation:
         stream = _drawn(state, "random", percent)
-        return _showing(state, {name for name in state.artifacts if stream.below(100) >= percent})
+        return _showing(state, {name for name in sorted(state.artifacts) if stream.below(100) >= percent})
 
     return show
 
@@ -132,7 +135,7 @@ def candidates_view(state: State, reference: Recipe) -> Observation:
 
 def decoy(state: State, reference: Recipe) -> Observation:
     """Contents of one artifact, drawn by hash, that the reference action does not read."""
-    wrong = [name for name in state.artifacts if name not in reference.inputs]
+    wrong = [name for name in sorted(state.artifacts) if name not in reference.inputs]
     return _showing(state, [_drawn(state, "decoy").choice(wrong)] if wrong else ())
 
 
@@ -165,7 +168,7 @@ def full_target_last(state: State, reference: Recipe) -> Observation:
 
 def full_shuffled(state: State, reference: Recipe) -> Observation:
     """All contents in an order drawn by hash."""
-    return _ordered(state, _drawn(state, "shuffled").shuffled(list(state.artifacts)))
+    return _ordered(state, _drawn(state, "shuffled").shuffled(sorted(state.artifacts)))
 
 
 def _ordered(state: State, order: Sequence[str]) -> Observation:
