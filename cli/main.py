@@ -182,6 +182,27 @@ def follow(
 
 
 @app.command()
+def preview(
+    row_id: Annotated[str, typer.Argument(help="For example chain-h16/62017#7@compact.")],
+    out: Annotated[Path | None, typer.Option(help="HTML file; out/preview/ROW.html by default.")] = None,
+    views: Annotated[
+        str, typer.Option(help="Other views to show, separated by commas; by default all declared ones.")
+    ] = "",
+) -> None:
+    """Draw one decision: as a page that stands alone, and as text here."""
+    from rich.console import Console
+
+    from stsr.hub_cards import preview as previewing
+
+    drawn = previewing.look(row_id, views.split(",") if views else ())
+    out = out or Path("out/preview") / previewing.file_name(row_id)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(previewing.page(drawn), encoding="utf-8")
+    previewing.show(drawn, Console(width=None if sys.stdout.isatty() else 120))
+    print(f"\nThe page is {out}.")
+
+
+@app.command()
 def bench(
     quickstart: Annotated[Path, typer.Option(help="Results whose stage times to print.")] = Path(
         "out/quickstart"

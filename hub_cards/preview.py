@@ -1,0 +1,334 @@
+"""`stsr preview`: one decision as a page and as text, with the same state under other views beside it.
+
+    preview = look("chain-h16/62017#7@compact")
+    page(preview)               # HTML that needs no network, no other file and no script
+    show(preview, Console())    # the same for a terminal
+
+Invariants: everything comes from the task, the environment, the views and the prompts themselves; what a
+recipe would do is asked of `step`. Under the row's own view, contents that the prompt hides are drawn greyed,
+for people to see what is missing. Under the other views they are left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup, escape
+from rich import box
+from rich.columns import Columns
+from rich.console import Console, Group
+from rich.table import Table as Grid
+from rich.text import Text
+
+from stsr.generators.dataset import Declaration, read_declaration
+from stsr.generators.environment import Accepted, State, step
+from stsr.generators.prompts import answer, render
+from stsr.generators.prompts import contents as prompt_contents
+from stsr.generators.rows import RowId, find_family, generate, gold_states, parse_row_id
+from stsr.generators.tables import Table
+from stsr.generators.tasks import Candidates, Recipe, Task, candidates
+from stsr.generators.views import View, view
+from stsr.hub_cards.drawing import Node, draw
+
+FALLBACK = ("full", "compact", "recent2", "names")
+"""Other views of a row that no declaration has."""
+CLIPPED = 3
+"""Rows of a table that the cards of other views draw; the whole table stands above them."""
+
+
+class Place(NamedTuple):
+    """Where a row is declared."""
+
+    repo: str
+    version: str
+    config: str
+    """Config that holds the row; "other views only" if the decision is there but its view is not."""
+    split: str
+    views: tuple[str, ...]
+    """Views of the same decision in this place."""
+
+    @property
+    def text(self) -> str:
+        """For example "stsr/table-workflows 1.1.0, h16-compact, test"."""
+        return f"{self.repo} {self.version}, {self.config}, {self.split}"
+
+
+class Artifact(NamedTuple):
+    """One artifact as a view shows it."""
+
+    name: str
+    table: Table
+    """What it holds, shown or not."""
+    text: str | None
+    """What the prompt shows in the table's place; None if it shows the table or hides it."""
+    shown: bool
+    cue: bool
+    """Whether the prompt names it as relevant."""
+    read: bool
+    """Whether the target reads it."""
+
+
+class Look(NamedTuple):
+    """The state under one view."""
+
+    name: str
+    view: View
+    artifacts: tuple[Artifact, ...]
+    """In the order shown."""
+    moved: bool
+    """Whether that is another order than that of creation."""
+    prompt: str
+
+    @property
+    def shows(self) -> str:
+        """How much is shown, for example "1 of 7"."""
+        count = f"{sum(artifact.shown for artifact in self.artifacts)} of {len(self.artifacts)}"
+        return count + (", in another order" if self.moved else "")
+
+
+class Option(NamedTuple):
+    """One of the recipes shown."""
+
+    number: int
+    """From 1, in the order shown."""
+    recipe: Recipe
+    printed: str
+    """As the prompt prints it."""
+    words: str
+    """What it does."""
+    target: bool
+    kind: str
+    """"target", or what is wrong with it: "finished", "future" or "ready"."""
+    reason: str
+    """What the environment makes of the call, as a sentence."""
+    makes: Table | None
+    """What its output would hold; None if it cannot run."""
+
+
+class Preview(NamedTuple):
+    """One decision, with everything that is drawn of it."""
+
+    row_id: str
+    task: Task
+    summary: str
+    """What a task of this family is."""
+    stage: int
+    calls_left: int
+    places: list[Place]
+    """Where it is declared, the newest versions only."""
+    own: Look
+    options: list[Option]
+    reply: str
+    """The gold completion."""
+    nodes: list[Node]
+    others: list[Look]
+
+
+def look(row_id: str, views: Sequence[str] = ()) -> Preview:
+    """The decision `row_id`; `views` are the other ones to show, by default all that are declared for it.
+
+    Raises ValueError, one line that names the alternatives, for a bad id or an unknown view.
+
+    >>> preview = look("chain-h16/62017#7@compact", ["recent2"])
+    >>> [option.kind for option in preview.options], preview.own.shows, preview.others[0].shows
+    (['target', 'finished'], '1 of 7', '2 of 7')
+    """
+    parts = parse_row_id(row_id)
+    task = generate(parts.family, parts.horizon, parts.seed, parts.variant)
+    state, shown = gold_states(task)[parts.stage - 1], candidates(task, parts.stage)
+    places = list(_places(parts, task.pivot))
+    names = views or dict.fromkeys(name for place in places for name in place.views) or FALLBACK
+    own = _look(parts.view, state, shown)
+    printed = own.prompt.partition("Recipes:\n")[2].splitlines()
+    return Preview(
+        row_id=row_id,
+        task=task,
+        summary=find_family(parts.family).summary,
+        stage=parts.stage,
+        calls_left=state.remaining,
+        places=places,
+        own=own,
+        options=[_option(index, printed[index], shown, state) for index in range(len(shown.shown))],
+        reply=answer(view(parts.view)(state, state.reference), shown),
+        nodes=draw(state, shown),
+        others=[_look(name, state, shown) for name in names if name != parts.view],
+    )
+
+
+def _places(parts: RowId, pivot: int) -> Iterator[Place]:
+    """Every config and split that the row's task is declared in, under the newest version that has it."""
+    folder = Path(str(files("stsr.recipes"))) / "datasets"
+    declared = [read_declaration(path) for path in sorted(folder.glob("*.yaml"))]
+    seen: set[tuple[str, str, str]] = set()
+    for one in sorted(declared, key=_version, reverse=True):
+        for part in one.parts:
+            if (
+                part.family != parts.family
+                or parts.variant not in part.chosen_variants
+                or (part.pivot_only and parts.stage != pivot)
+            ):
+                continue
+            for split in part.splits:
+                key = (one.repo, part.config, split.name)
+                if parts.seed in split.seeds and parts.horizon in split.horizons and key not in seen:
+                    seen.add(key)
+                    config = part.config_name(parts.horizon, parts.variant, parts.view)
+                    config = config if parts.view in part.views else "other views only"
+                    yield Place(one.repo, one.version, config, split.name, part.views)
+
+
+def _version(declared: Declaration) -> tuple[int, ...]:
+    return tuple(int(number) for number in declared.version.split("."))
+
+
+def _look(name: str, state: State, shown: Candidates) -> Look:
+    observation = view(name)(state, state.reference)
+    artifacts = tuple(
+        Artifact(
+            name=artifact,
+            table=state.artifacts[artifact],
+            text=contents if isinstance(contents, str) else None,
+            shown=contents is not None and state.artifacts[artifact].text[:-1] in prompt_contents(contents),
+            cue=artifact in observation.hint,
+            read=artifact in state.reference.inputs,
+        )
+        for artifact, contents in observation.artifacts
+    )
+    moved = [artifact for artifact, _ in observation.artifacts] != list(state.artifacts)
+    return Look(name, view(name), artifacts, moved, render(observation, shown, state)[0]["content"])
+
+
+def _option(index: int, printed: str, shown: Candidates, state: State) -> Option:
+    recipe, target = shown.shown[index], index == shown.target_index
+    outcome = step(state, recipe.text)
+    makes = outcome.state.artifacts[recipe.output] if isinstance(outcome, Accepted) else None
+    if target:
+        kind, reason = "target", f"It can run now, and it is step {state.stage} of the reference path."
+    elif isinstance(outcome, Accepted):
+        kind, reason = "ready", f"It can run now, but step {state.stage} of the reference path is another."
+        if state.task.recipe_index[recipe.key] not in state.task.gold:
+            reason = f"It can run now, but its {recipe.output} is not the right one: "
+            reason += "after it the task can no longer succeed."
+    else:
+        kind = "finished" if outcome.reason == "output-exists" else "future"
+        reason = f"It would be rejected: {outcome.state.error.partition(': ')[2]}."
+    return Option(index + 1, recipe, printed, in_words(recipe), target, kind, reason, makes)
+
+
+def in_words(recipe: Recipe) -> str:
+    """What a recipe does, for people.
+
+    >>> in_words(Recipe("sort_rows", ("a1",), "a2", {"column": "x", "order": "descending", "ties": "keep"}))
+    'sort a1 by x, descending, into a2'
+    """
+    name, params, source = recipe.output, recipe.params, ", ".join(recipe.inputs)
+    if recipe.tool == "map_column":
+        return f"add {params['value']} to {params['column']} of {source}, into {name}"
+    if recipe.tool == "sort_rows":
+        return f"sort {source} by {params['column']}, {params['order']}, into {name}"
+    if recipe.tool == "filter_rows":
+        return f"keep the rows of {source} with {params['column']} at least {params['value']}, in {name}"
+    return f"keep {', '.join(params['columns'])} of {source}, in {name}"
+
+
+# -- the page
+
+
+def page(preview: Preview) -> str:
+    """HTML that stands alone; it is also well-formed XML."""
+    source = files("stsr.hub_cards").joinpath("templates", "preview.html").read_text(encoding="utf-8")
+    jinja = Environment(
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    jinja.filters["code"] = _code
+    values: dict[str, Any] = preview._asdict()
+    return jinja.from_string(source).render(**values, clipped=CLIPPED)
+
+
+def file_name(row_id: str) -> str:
+    """A name for the page, without letters that a shell or an address would read otherwise.
+
+    >>> file_name("choice-h16/72000~negative#4@full")
+    'choice-h16-72000-negative-4-full.html'
+    """
+    return re.sub("[^a-z0-9]+", "-", row_id) + ".html"
+
+
+def _code(text: str) -> Markup:
+    """What stands between backticks, as code."""
+    return Markup(re.sub("`(.+?)`", r"<code>\1</code>", str(escape(text))))
+
+
+# -- the terminal
+
+
+def show(preview: Preview, console: Console) -> None:
+    """Prints the decision; with colours in a terminal, plainly elsewhere."""
+    task, own = preview.task, preview.own
+    console.print(Text(preview.row_id, style="bold"))
+    facts = {
+        "family": f"{task.family}: {preview.summary}",
+        "stage": f"{preview.stage} of {task.horizon}, {preview.calls_left} of {task.budget} calls left",
+        "declared": "\n".join(dict.fromkeys(place.text for place in preview.places)) or "in no data set",
+        "goal": task.goal,
+        "view": f"{own.name}: {own.view.rule}",
+    }
+    grid = Grid.grid(padding=(0, 2))
+    for name, text in facts.items():
+        if text:
+            grid.add_row(Text(name, style="dim"), Text(text))
+    console.print(grid)
+
+    _heading(console, f"State: contents shown {own.shows}, {len(own.prompt):,} characters of prompt")
+    console.print(Columns([_tile(artifact) for artifact in own.artifacts], padding=(0, 4)))
+
+    _heading(console, "Recipes")
+    for option in preview.options:
+        style = "bold green" if option.target else "bold yellow"
+        console.print(Text.assemble((f"{option.number} {option.kind}", style), f"  {option.words}"))
+        console.print(Text(f"  {option.reason}\n  {option.printed}"), soft_wrap=True)
+
+    _heading(console, "Right reply")
+    console.print(Text(f"  {preview.reply}"), soft_wrap=True)
+
+    if preview.others:
+        _heading(console, "The same state under other views")
+        grid = Grid(box=box.SIMPLE_HEAD if console.is_terminal else None, pad_edge=False)
+        for name in ("view", "contents shown", "isolates", "consults", "characters"):
+            grid.add_column(name)
+        for other in preview.others:
+            names = [artifact.name for artifact in other.artifacts if artifact.shown]
+            shown = ", ".join(names) if 0 < len(names) < 5 and not other.moved else other.shows
+            cells = (other.name, shown, other.view.isolates, other.view.consults)
+            grid.add_row(*map(Text, cells), Text(f"{len(other.prompt):,}", justify="right"))
+        console.print(grid)
+
+
+def _heading(console: Console, text: str) -> None:
+    console.print()
+    console.print(Text(text, style="bold"))
+
+
+def _tile(artifact: Artifact) -> Group:
+    """An artifact with its contents; dim if hidden."""
+    marks = ["text" if artifact.text is not None else "" if artifact.shown else "hidden"]
+    marks += ["cue" if artifact.cue else "", "input" if artifact.read else ""]
+    title = Text(artifact.name, style="bold")
+    title.append("".join(f" [{mark}]" for mark in marks if mark), style="not bold")
+    if artifact.text is not None:
+        return Group(title, Text(artifact.text, overflow="fold"), "")
+    grid = Grid(box=None, pad_edge=False, padding=(0, 1), header_style="underline")
+    for name in artifact.table.columns:
+        grid.add_column(Text(name), justify="right")
+    for row in artifact.table.rows:
+        grid.add_row(*map(str, row), style="" if artifact.shown else "dim")
+    return Group(title, grid, "")
