@@ -140,7 +140,7 @@ def evaluate(
     adapter_id, adapter_revision = _split_revision(adapter) if adapter else (None, None)
     for path in run(
         model=model_id, model_revision=model_revision, adapter=adapter_id, adapter_revision=adapter_revision,
-        tasks=tasks.split(","), data=data_id, data_revision=data_revision or "main", split=split, out=out,
+        tasks=tasks.split(","), data=data_id, data_revision=data_revision, split=split, out=out,
         batch_size=batch_size, limit=limit, dtype=dtype, device=device,
     ):  # fmt: skip
         print(f"Records: {path}")

@@ -11,8 +11,8 @@ from pathlib import Path
 import datasets
 from datasets.exceptions import DatasetNotFoundError
 
-from stsr.eval_tasks.pins import PinError, refuse_revision_of_folder, unknown_revision
 from stsr.generators.tasks import Task, from_json
+from stsr.hub_cards.pins import pin, refuse_revision_of_folder
 
 
 class DataError(ValueError):
@@ -22,19 +22,17 @@ class DataError(ValueError):
 def load_split(source: str, config: str, split: str, revision: str | None) -> datasets.Dataset:
     """The rows of one split. `source` is a Hub id or a folder whose README lists its configs.
 
-    Raises DataError for an unknown config or split, PinError for an unknown revision.
+    Raises DataError for an unknown config or split, PinError for an unknown source or revision.
     """
-    local = Path(source).is_dir()
-    if local:
+    if Path(source).is_dir():
         refuse_revision_of_folder(source, revision)
     try:
-        loaded = datasets.load_dataset(source, config, revision=None if local else revision)
+        loaded = datasets.load_dataset(source, config, revision=revision)
     except DatasetNotFoundError as error:
-        if "evision" in str(error):  # the one class stands for both; the repository exists if it has refs
-            raise PinError(unknown_revision(source, revision, "dataset")) from error
+        pin(source, revision, "dataset")  # says what is wrong with source or revision, if it is that
         raise DataError(f"{source}: {error}") from error
     except ValueError as error:
-        known = datasets.get_dataset_config_names(source, revision=None if local else revision)
+        known = datasets.get_dataset_config_names(source, revision=revision)
         if config in known:
             raise
         raise DataError(f"{source}: no config {config!r}; there are {', '.join(known)}") from error

@@ -30,12 +30,12 @@ from lm_eval.tasks import TaskManager
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
 
 from stsr.eval_tasks import records
-from stsr.eval_tasks.pins import Pin, pin
 from stsr.eval_tasks.records import Cell, RecordError
 from stsr.eval_tasks.samples import records_from_samples
 from stsr.eval_tasks.shared_prefix import SharedPrefixLM
 from stsr.eval_tasks.task import StsrTask
 from stsr.generators.prompts import INSTRUCTION
+from stsr.hub_cards.pins import Pin, pin
 
 HARNESS = Path(__file__).with_name("harness")
 """The folder of task files, for `lm_eval --include_path`."""
@@ -67,7 +67,7 @@ def evaluate(
     adapter_revision: str | None,
     tasks: list[str],
     data: str,
-    data_revision: str,
+    data_revision: str | None,
     split: str,
     out: Path,
     batch_size: int,

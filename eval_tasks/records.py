@@ -28,15 +28,15 @@ class Cell:
     model: str
     """Hub id or path of the base model."""
     model_revision: str
-    """Commit of the base model, or "unknown"."""
+    """Commit of the base model, "sha256:" and a hash for a folder, or "unknown"."""
     adapter: str
     """Hub id or path of the adapter; "" for the base alone."""
     adapter_revision: str
-    """Commit of the adapter, or "" for the base alone."""
+    """Commit of the adapter, or a hash likewise; "" for the base alone."""
     data: str
     """Hub id of the data set."""
     data_revision: str
-    """Commit of the data set."""
+    """Commit of the data set, or a hash likewise."""
     split: str
     """Split of the data set, for example "test"."""
     family: str

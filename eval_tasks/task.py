@@ -5,7 +5,8 @@
         --metadata '{"stsr_data": "out/table-workflows", "stsr_split": "test_crossover"}'
 
 Both kinds are rollouts (see rollout.py): a probe is one of a single call. `--metadata` takes stsr_data (Hub
-id or folder), stsr_revision and stsr_split; without them the YAML's pinned revision and split hold.
+id or folder), stsr_revision and stsr_split; without them the YAML's pinned revision and split hold. A folder
+has no revision.
 
 Invariant: a prompt is one user message. System text, few-shot examples and lm-eval's request cache, whose
 key knows neither data nor prompts, are refused.
@@ -17,6 +18,7 @@ import logging
 from collections.abc import Mapping
 from copy import deepcopy
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from lm_eval.api.task import ConfigurableTask
@@ -53,7 +55,8 @@ class StsrTask(ConfigurableTask):  # type: ignore[misc]  # lm-eval is untyped
             if key.startswith("stsr_") and key not in METADATA:
                 raise DataError(f"unknown metadata key {key!r}; there are {', '.join(METADATA[:3])}")
         source = str(metadata.get("stsr_data", self.DATASET_PATH))
-        revision = metadata.get("stsr_revision", (dataset_kwargs or {}).get("revision"))
+        pinned = None if Path(source).is_dir() else (dataset_kwargs or {}).get("revision")
+        revision = metadata.get("stsr_revision", pinned)
         split = str(metadata.get("stsr_split", self.config.test_split))
         load = partial(load_split, source, split=split, revision=None if revision is None else str(revision))
         docs = load(config=self.DATASET_NAME)

@@ -24,6 +24,7 @@ from safetensors import safe_open
 
 from stsr.generators.views import view
 from stsr.hub_cards.cards import render
+from stsr.hub_cards.pins import Pin
 
 WEIGHTS = "adapter_model.safetensors"
 PROOF_PROMPT = "State:\ns0: available\n\nChoose the recipe that can run now."
@@ -169,23 +170,25 @@ def write_card(folder: Path, *, tag: str = "v1.0.0", results: Sequence[Result] =
     """
     run = json.loads((folder / "run.json").read_text(encoding="utf-8"))
     exposure = json.loads((folder / "exposure.json").read_text(encoding="utf-8"))
+    base, data = (Pin(run[key]["source"], run[key]["commit"]) for key in ("base", "data"))
     metadata = {
-        "base_model": run["base"]["source"],
+        "base_model": base.source,
         "library_name": "peft",
         "pipeline_tag": "text-generation",
         "license": "apache-2.0",
-        "datasets": [run["data"]["source"]],
+        "datasets": [data.source],
         "tags": ["lora", "sft", "trl", "table-workflows", f"view:{run['view']}"],
     }
     # the Hub takes ids of repositories here; a folder that the run read is no such id
-    if run["base"]["commit"].startswith("sha256:"):
+    if base.commit is None:
         del metadata["base_model"]
-    if run["data"]["commit"].startswith("sha256:"):
+    if data.commit is None:
         del metadata["datasets"]
     card = render(
         "adapter.md",
         metadata=yaml.safe_dump(metadata, sort_keys=False),
         run=run,
+        base=base,
         rule=view(run["view"]).rule,
         exposure=exposure,
         tag=tag,

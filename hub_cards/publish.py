@@ -212,10 +212,10 @@ def _commit_of_tag(target: _Target, tag: str, local: Mapping[str, _File]) -> str
     return _head(target, tag)
 
 
-def _head(target: _Target, revision: str) -> str:
+def _head(target: _Target, revision: str | None) -> str:
     info = target.api.repo_info(target.repo_id, revision=revision, repo_type=target.repo_type)
     if info.sha is None:
-        raise PublishError(f"{target} does not tell the commit of {revision}")
+        raise PublishError(f"{target} does not tell the commit of {revision or 'its default branch'}")
     return info.sha
 
 
@@ -334,8 +334,8 @@ def publish_folder(
         return Published(repo_id, commit, tag, target.api.endpoint, created=is_new or tag is not None)
 
 
-def fetch_revision(repo_id: str, repo_type: RepoType, revision: str) -> str:
-    """The commit (40 hex digits) of a branch, tag or commit of a repository.
+def fetch_revision(repo_id: str, repo_type: RepoType, revision: str | None) -> str:
+    """The commit (40 hex digits) of a branch, tag or commit of a repository; None is the default branch.
 
     Raises PublishError if the repository does not exist, or the revision does not; then it names those
     that do.

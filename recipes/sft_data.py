@@ -1,69 +1,36 @@
-"""What a run is trained on: revisions resolved to commits, rows loaded and checked.
+"""What a run is trained on: rows loaded and checked.
 
-    commit = pin("stsr/table-workflows", "v1.0.0", "dataset")
-    rows = load_rows("stsr/table-workflows", commit, "h4-full", count=800)
+    data = pin("stsr/table-workflows", "v1.0.0", "dataset")
+    rows = load_rows(data, "h4-full", count=800)
 
-Invariant: a run reads data and base model at pinned commits only, and its rows render the very tokens that an
-evaluation with `enable_thinking=False` sends.
+Invariant: rows are read at a pinned revision only, and render the very tokens that an evaluation with
+`enable_thinking=False` sends.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import re
 import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from datasets import get_dataset_config_names, load_dataset
 from datasets.exceptions import DatasetsError
 
-from stsr.generators.files import folder_sha256
-from stsr.hub_cards.publish import PublishError, RepoType, fetch_revision
+from stsr.hub_cards.pins import Pin
 from stsr.recipes.sft_recipe import TrainError
 
 Row = dict[str, Any]
 
-FOLDER = "sha256:"
-"""Begins the "commit" of a folder, which is a hash of its files."""
 
-
-def pin(source: str, revision: str | None, repo_type: RepoType) -> str:
-    """The commit (40 hex digits) of a repository's revision, or `sha256:...` over the files of a folder.
-
-    Raises TrainError: a repository without a revision, a folder with one, or a revision that does not exist.
-    """
-    folder = Path(source)
-    if folder.is_dir():
-        if revision is not None:
-            raise TrainError(f"{source} is a folder and has no revision {revision!r}: use null")
-        return FOLDER + folder_sha256(folder)
-    if revision is None:
-        raise TrainError(
-            f"{source} is no folder here; for a repository of the Hub give a tag or commit as revision"
-        )
-    if re.fullmatch("[0-9a-f]{40}", revision):
-        return revision
-    try:
-        return fetch_revision(source, repo_type, revision)
-    except PublishError as error:
-        raise TrainError(f"{error}; a commit of 40 hex digits needs no look-up") from error
-
-
-def revision_of(commit: str) -> str | None:
-    """What to hand to `from_pretrained` and `load_dataset` as the revision of a pinned source."""
-    return None if commit.startswith(FOLDER) else commit
-
-
-def load_rows(source: str, commit: str, config: str, count: int) -> list[Row]:
-    """The first `count` rows of the split `train` of a configuration.
+def load_rows(data: Pin, config: str, count: int) -> list[Row]:
+    """The first `count` rows of the split `train` of a configuration of `data`.
 
     Raises TrainError, naming the alternatives: no such configuration, fewer rows, ids that repeat, or a row
     whose `chat_template_kwargs` are not `{"enable_thinking": false}`.
     """
-    revision = revision_of(commit)
+    source, revision = data.source, data.commit
     try:
         configs = get_dataset_config_names(source, revision=revision)
     except (DatasetsError, OSError) as error:

@@ -32,8 +32,10 @@ from trl import SFTConfig, get_peft_config, get_quantization_config
 
 from stsr.generators.declaration import DeclarationError
 from stsr.hub_cards.adapters import PROOF_PROMPT, AdapterError, prove, write_card
+from stsr.hub_cards.pins import Pin, PinError, pin
+from stsr.hub_cards.publish import RepoType
 from stsr.recipes import exposure
-from stsr.recipes.sft_data import Row, context_tokens, load_rows, pin, revision_of, rows_sha256
+from stsr.recipes.sft_data import Row, context_tokens, load_rows, rows_sha256
 from stsr.recipes.sft_recipe import Recipe, TrainError, resolve
 from stsr.recipes.sft_trainer import EXPOSURE, RecipeTrainer, last_sealed
 
@@ -54,7 +56,7 @@ def train(
     `seed` is the recipe's unless given, `data_seed` is the recipe's, or else `seed`. `overrides` replace keys
     of the recipe. Under a launcher each process calls this; the rows of an update are dealt out among them.
 
-    Raises TrainError or DeclarationError before training for anything that is not as declared, and
+    Raises TrainError, PinError or DeclarationError before training for anything that is not as declared, and
     AdapterError if the finished adapter does not load strictly or does nothing.
     """
     # TRL's configuration still uses names that transformers renamed.
@@ -64,41 +66,50 @@ def train(
     state = PartialState(cpu=bool(recipe.trl.get("use_cpu", False)))
     args = recipe.sft_config(out / "checkpoints", state.num_processes)
     with state.main_process_first():
-        plan = _claim(out, recipe, state)
+        data = _pin(recipe.own.data, recipe.own.data_revision, "dataset")
+        base = _pin(recipe.own.model_name_or_path, recipe.own.model_revision, "model")
+        plan = _claim(out, recipe, data, base, state)
     if (out / "adapter").exists():
         state.print(f"{out} holds the finished run; nothing to do.")
         return out
     own = recipe.own
-    rows = load_rows(own.data, plan["data_commit"], own.data_config, own.train_rows)
-    tokenizer = AutoTokenizer.from_pretrained(
-        own.model_name_or_path, revision=revision_of(plan["base_commit"])
-    )
+    rows = load_rows(data, own.data_config, own.train_rows)
+    tokenizer = AutoTokenizer.from_pretrained(base.source, revision=base.commit)
     state.print(
         f"Training {own.adapter_name} on {len(rows)} rows of {own.data} {own.data_config}: "
         f"{args.max_steps} steps of {recipe.rows_per_update} rows."
     )
-    trainer = _trainer(recipe, args, rows, tokenizer, plan["base_commit"])
+    trainer = _trainer(recipe, args, rows, tokenizer, base)
     checkpoint = _checkpoint(out, state)
     if checkpoint is not None:
         state.print(f"Continuing from {checkpoint.name}.")
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     if state.is_main_process:
-        _finish(out, recipe, plan, trainer, tokenizer)
+        _finish(out, recipe, plan, base, trainer, tokenizer)
     state.wait_for_everyone()
     state.print(f"Finished after {trainer.seconds:.0f} s of training: {out / 'adapter'}")
     return out
 
 
-def _claim(out: Path, recipe: Recipe, state: PartialState) -> Json:
-    """Pins what the run reads and writes it to `out/plan.json`, or checks that `out` holds this very run.
+def _pin(source: str, revision: str | None, kind: RepoType) -> Pin:
+    """Raises PinError, or TrainError for a repository without a revision: a recipe names what it reads."""
+    if revision is None and not Path(source).is_dir():
+        raise TrainError(
+            f"{source} is no folder here; for a repository of the Hub give a tag or commit as revision"
+        )
+    return pin(source, revision, kind)
+
+
+def _claim(out: Path, recipe: Recipe, data: Pin, base: Pin, state: PartialState) -> Json:
+    """Writes what the run is and reads to `out/plan.json`, or checks that `out` holds this very run.
 
     Raises TrainError that names the keys in which the run in `out` differs.
     """
-    own, path = recipe.own, out / "plan.json"
+    path = out / "plan.json"
     plan: Json = {
         "recipe": recipe.flat(),
-        "data_commit": pin(own.data, own.data_revision, "dataset"),
-        "base_commit": pin(own.model_name_or_path, own.model_revision, "model"),
+        "data_commit": data.revision,
+        "base_commit": base.revision,
         "processes": state.num_processes,
         "versions": {name: version(name) for name in ("torch", "transformers", "trl", "peft", "accelerate")},
     }
@@ -130,8 +141,8 @@ def _differing(there: Json, here: Json) -> list[str]:
     return found
 
 
-def _base(recipe: Recipe, commit: str) -> Any:
-    """The base model at its commit, quantised if the recipe says so.
+def _base(recipe: Recipe, base: Pin) -> Any:
+    """The base model, quantised if the recipe says so.
 
     Always the causal language model: a checkpoint of a multimodal wrapper would give the adapter key names
     that no evaluation of the text model has.
@@ -139,8 +150,8 @@ def _base(recipe: Recipe, commit: str) -> Any:
     model = recipe.model_config()
     quantization = get_quantization_config(model)
     return AutoModelForCausalLM.from_pretrained(
-        model.model_name_or_path,
-        revision=revision_of(commit),
+        base.source,
+        revision=base.commit,
         dtype=getattr(torch, model.dtype),
         attn_implementation=model.attn_implementation,
         quantization_config=quantization,
@@ -148,15 +159,13 @@ def _base(recipe: Recipe, commit: str) -> Any:
     )
 
 
-def _trainer(
-    recipe: Recipe, args: SFTConfig, rows: list[Row], tokenizer: Any, base_commit: str
-) -> RecipeTrainer:
+def _trainer(recipe: Recipe, args: SFTConfig, rows: list[Row], tokenizer: Any, base: Pin) -> RecipeTrainer:
     return RecipeTrainer(
         rows=rows,
         adapter_dtype=getattr(torch, recipe.own.adapter_dtype),
         save_at=frozenset({*recipe.own.save_at_steps, args.max_steps}),
         name=recipe.own.adapter_name,
-        model=_base(recipe, base_commit),
+        model=_base(recipe, base),
         args=args,
         processing_class=tokenizer,
         peft_config=get_peft_config(recipe.model_config()),
@@ -169,19 +178,17 @@ def _checkpoint(out: Path, state: PartialState) -> Path | None:
         return last_sealed(out / "checkpoints")
 
 
-def _finish(out: Path, recipe: Recipe, plan: Json, trainer: RecipeTrainer, tokenizer: Any) -> None:
+def _finish(out: Path, recipe: Recipe, plan: Json, base: Pin, trainer: RecipeTrainer, tokenizer: Any) -> None:
     """Writes the publishable folder; it appears whole or not at all."""
     folder = out / "adapter.partial"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    _write_adapter(folder, trainer.model, recipe, revision_of(plan["base_commit"]))
+    _write_adapter(folder, trainer.model, base)
     _write_exposure(folder, recipe, trainer)
     losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
     rows, device = trainer.rows, trainer.args.device
     prompt = context_tokens(tokenizer, [{"role": "user", "content": PROOF_PROMPT}])
-    proof = prove(
-        _base(recipe, plan["base_commit"]).to(device), folder, torch.tensor([prompt], device=device)
-    )
+    proof = prove(_base(recipe, base).to(device), folder, torch.tensor([prompt], device=device))
     own = recipe.own
     _write_json(
         folder / "run.json",
@@ -190,7 +197,7 @@ def _finish(out: Path, recipe: Recipe, plan: Json, trainer: RecipeTrainer, token
             "view": recipe.view,
             "seed": recipe.trl["seed"],
             "data_seed": recipe.trl["data_seed"],
-            "base": {"source": own.model_name_or_path, "commit": plan["base_commit"]},
+            "base": {"source": base.source, "commit": base.revision},
             "data": {
                 "source": own.data,
                 "config": own.data_config,
@@ -210,14 +217,14 @@ def _finish(out: Path, recipe: Recipe, plan: Json, trainer: RecipeTrainer, token
     os.replace(folder, out / "adapter")
 
 
-def _write_adapter(folder: Path, model: PeftModel, recipe: Recipe, revision: str | None) -> None:
+def _write_adapter(folder: Path, model: PeftModel, base: Pin) -> None:
     """Weights and configuration. PEFT writes a set in any order, so the configuration is rewritten sorted."""
     model.save_pretrained(folder, save_embedding_layers=False)
     (folder / "README.md").unlink()  # PEFT's empty card
     path = folder / "adapter_config.json"
     config = json.loads(path.read_text(encoding="utf-8"))
     config["target_modules"] = sorted(config["target_modules"])
-    config |= {"base_model_name_or_path": recipe.own.model_name_or_path, "revision": revision}
+    config |= {"base_model_name_or_path": base.source, "revision": base.commit}
     _write_json(path, dict(sorted(config.items())))
 
 
@@ -262,7 +269,7 @@ def main() -> None:
             "overrides": overrides,
         }
         train(given.recipe, **choice, out=given.out)
-    except (TrainError, DeclarationError, AdapterError, yaml.YAMLError) as error:
+    except (TrainError, PinError, DeclarationError, AdapterError, yaml.YAMLError) as error:
         print(error, file=sys.stderr)
         sys.exit(2)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -19,10 +18,11 @@ from stsr.eval_tasks import evaluate as driver
 from stsr.eval_tasks import records
 from stsr.eval_tasks.data import DataError
 from stsr.eval_tasks.evaluate import EvaluateError, evaluate
-from stsr.eval_tasks.pins import PinError, content_hash, pin
 from stsr.eval_tasks.records import Cell, DecisionRecord, EpisodeRecord, RecordError
 from stsr.eval_tasks.samples import records_from_samples
+from stsr.generators.files import folder_sha256
 from stsr.hub_cards.adapters import AdapterError
+from stsr.hub_cards.pins import PinError
 
 Evaluate = Callable[..., list[Path]]
 
@@ -39,7 +39,7 @@ def ask(model: Path, data: Path, tmp_path: Path) -> Evaluate:
             "adapter_revision": None,
             "tasks": list(tasks),
             "data": str(data),
-            "data_revision": "v1.0.0",
+            "data_revision": None,
             "split": "test",
             "out": tmp_path / "out",
             "batch_size": 8,
@@ -98,8 +98,8 @@ def test_records_are_complete_and_equal_lm_evals_numbers(
     ]
     cell = probes[0].cell
     assert cell == replace(episodes[0].cell, view="full")
-    assert (cell.model, cell.model_revision) == (str(model), f"local-{content_hash(model)}")
-    assert (cell.data, cell.data_revision) == (str(data), f"local-{content_hash(data)}")
+    assert (cell.model, cell.model_revision) == (str(model), f"sha256:{folder_sha256(model)}")
+    assert (cell.data, cell.data_revision) == (str(data), f"sha256:{folder_sha256(data)}")
     assert (cell.adapter, cell.adapter_revision, cell.split, cell.horizon) == ("", "", "test", 16)
     assert (cell.dtype, cell.backend, cell.family) == ("float32", "SharedPrefixLM", "chain")
 
@@ -141,7 +141,7 @@ def test_a_real_random_model_end_to_end(ask: Evaluate, model: Path, tmp_path: Pa
     )
     (before, _), (after, _) = (list(records.read(paths)) for paths in (base, tuned))
     assert records.differing(before.cell, after.cell) == ["adapter", "adapter_revision"]
-    assert after.cell.adapter_revision == f"local-{content_hash(tmp_path / 'adapter')}"
+    assert after.cell.adapter_revision == f"sha256:{folder_sha256(tmp_path / 'adapter')}"
     assert before.turn.prompt == after.turn.prompt
     assert before.turn.output != after.turn.output  # the adapter acts
 
@@ -235,21 +235,6 @@ def test_unknown_names_are_told_with_those_that_exist(ask: Evaluate) -> None:
         ask("stsr_oracle_h4_full", split="development")
     with pytest.raises(PinError, match="is a folder and has no revision 'v2'"):
         ask("stsr_oracle_h4_full", model_revision="v2")
-
-
-def test_a_folder_is_pinned_to_its_content(data: Path, tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        shutil.copytree(data, tmp_path / name)
-    (tmp_path / "b" / ".cache").write_text("hidden files don't count")
-    assert (
-        pin(str(tmp_path / "a"), None, "dataset").revision == pin(str(tmp_path / "b"), "", "dataset").revision
-    )
-    (tmp_path / "b" / "README.md").write_text("changed")
-    first, second = (pin(str(tmp_path / name), None, "dataset") for name in ("a", "b"))
-    assert first.revision != second.revision
-    assert first.revision.startswith("local-")
-    assert len(first.revision) == len("local-") + 16
-    assert first.commit is None
 
 
 # -- samples

@@ -15,7 +15,9 @@ from lm_eval.tasks import TaskManager
 
 from stsr.eval_tasks.data import DataError
 from stsr.eval_tasks.evaluate import HARNESS
-from stsr.eval_tasks.pins import DATA, DATA_REVISION, PinError
+from stsr.generators.dataset import read_declaration
+from stsr.hub_cards.pins import PinError
+from stsr.recipes.experiment import recipes_folder
 
 VIEWS = ("full", "compact", "recent2")
 TASKS = {f"stsr_{kind}_h{h}_{v}" for kind in ("oracle", "free_run") for h in (4, 8, 16) for v in VIEWS}
@@ -36,9 +38,10 @@ def test_a_group_is_its_three_views(load: Any) -> None:
 
 
 def test_every_file_pins_the_same_data_and_version(load: Any) -> None:
+    declared = read_declaration(recipes_folder() / "datasets/table-workflows.yaml")
     for name, task in load(*sorted(TASKS)).items():
-        assert task.config.dataset_path == DATA
-        assert task.config.dataset_kwargs == {"revision": DATA_REVISION}
+        assert task.config.dataset_path == declared.repo
+        assert task.config.dataset_kwargs == {"revision": declared.tag}
         assert task.config.test_split == "test"
         assert task.VERSION == 1.0
         assert task.config.generation_kwargs == {"until": [], "max_gen_toks": 160, "do_sample": False}

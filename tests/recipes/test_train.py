@@ -27,6 +27,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3Config, Qwen3
 
 from stsr.generators import chain, rows
 from stsr.hub_cards.adapters import AdapterError
+from stsr.hub_cards.pins import PinError
 from stsr.recipes import sft_trainer
 from stsr.recipes import train as train_module
 from stsr.recipes.chat import QWEN3_TEMPLATE
@@ -437,15 +438,15 @@ def test_a_folder_with_other_files_is_refused(run: Run, tmp_path: Path) -> None:
         ),
         ({"train_rows": 32}, "train_rows is 32, but .* h4-full has 20 training rows"),
         ({"view": "recent2"}, "no configuration 'h4-recent2'; there are h4-full, h4-compact"),
-        ({"data_revision": "v1.0.0"}, "is a folder and has no revision 'v1.0.0': use null"),
-        ({"model_revision": "main"}, "is a folder and has no revision 'main': use null"),
+        ({"data_revision": "v1.0.0"}, "is a folder and has no revision 'v1.0.0'; leave it out .null"),
+        ({"model_revision": "main"}, "is a folder and has no revision 'main'; leave"),
         ({"data": "stsr/nowhere"}, "stsr/nowhere is no folder here; .* give a tag or commit"),
     ],
 )
 def test_what_cannot_be_trained_as_asked_is_refused(
     run: Run, tmp_path: Path, changes: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(TrainError, match=message):
+    with pytest.raises((TrainError, PinError), match=message):
         run(out=tmp_path / "run", **changes)
     assert not (tmp_path / "run/checkpoints/checkpoint-2").exists()
 
