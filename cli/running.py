@@ -9,6 +9,7 @@ from pathlib import Path
 from stsr.generators.dataset import read_declaration
 from stsr.generators.declaration import load
 from stsr.recipes import experiment as graph
+from stsr.recipes.lock import held
 
 PORT = 8077
 """Where `stsr hub serve` listens unless told otherwise."""
@@ -19,7 +20,8 @@ QUICKSTART_HUB = Path("out/quickstart/hub")
 def run(name: str, out: Path, dry_run: bool) -> None:
     """Runs the experiment `name` into `out`; with `dry_run` prints its commands instead.
 
-    The Hub's store is `out/hub`, so that two runs never compete for one name and tag.
+    The Hub's store is `out/hub`, so that two runs never compete for one name and tag. Raises BusyError if
+    another process runs into `out`.
     """
     experiment = load(graph.Experiment, graph.find(name))
     if dry_run:
@@ -28,7 +30,7 @@ def run(name: str, out: Path, dry_run: bool) -> None:
         return
     from stsr.hub_cards.loopback.process import running_hub
 
-    with running_hub(out / "hub") as hub:
+    with held(out, "running an experiment"), running_hub(out / "hub") as hub:
         print(f"A Hub on loopback serves {out / 'hub'} at {hub.endpoint} while this runs.", flush=True)
         seconds = graph.run(name, out, client_environment(hub.endpoint, out / "hf"))
     print(f"\nDone; the steps took {sum(seconds.values()) / 60:.1f} minutes.")

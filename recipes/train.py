@@ -7,7 +7,8 @@
 `OUT/checkpoints/` is what a killed run continues from, Trainer's optimizer state included; it stays private.
 
 Invariant: a run that was killed and called again ends in the same adapter bytes and exposure log as one that
-was not, on the same kind of device. A folder takes one run; a finished run called again changes nothing.
+was not, on the same kind of device. A folder takes one run, and one launch at a time; a finished run called again
+changes nothing.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import os
 import shutil
 import sys
 import warnings
+from contextlib import nullcontext
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -35,6 +37,7 @@ from stsr.hub_cards.adapters import PROOF_PROMPT, AdapterError, prove, write_car
 from stsr.hub_cards.pins import Pin, PinError, pin
 from stsr.hub_cards.publish import RepoType
 from stsr.recipes import exposure
+from stsr.recipes.lock import LOCK, BusyError, held
 from stsr.recipes.sft_data import Row, context_tokens, load_rows, rows_sha256
 from stsr.recipes.sft_recipe import Recipe, TrainError, resolve
 from stsr.recipes.sft_trainer import EXPOSURE, RecipeTrainer, last_sealed
@@ -56,14 +59,21 @@ def train(
     `seed` is the recipe's unless given, `data_seed` is the recipe's, or else `seed`. `overrides` replace keys
     of the recipe. Under a launcher each process calls this; the rows of an update are dealt out among them.
 
-    Raises TrainError, PinError or DeclarationError before training for anything that is not as declared, and
-    AdapterError if the finished adapter does not load strictly or does nothing.
+    Raises TrainError, PinError or DeclarationError before training for anything that is not as declared,
+    BusyError if another process trains into `out`, and AdapterError if the finished adapter does not load
+    strictly or does nothing.
     """
     # TRL's configuration still uses names that transformers renamed.
     warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
     recipe = resolve(recipe_path, view=view, seed=seed, data_seed=data_seed, overrides=overrides)
     out = out or Path("out", recipe.own.adapter_name.rpartition("/")[2])
     state = PartialState(cpu=bool(recipe.trl.get("use_cpu", False)))
+    with held(out, "training") if state.is_main_process else nullcontext():
+        _train(out, recipe, state)
+    return out
+
+
+def _train(out: Path, recipe: Recipe, state: PartialState) -> None:
     args = recipe.sft_config(out / "checkpoints", state.num_processes)
     with state.main_process_first():
         data = _pin(recipe.own.data, recipe.own.data_revision, "dataset")
@@ -71,7 +81,7 @@ def train(
         plan = _claim(out, recipe, data, base, state)
     if (out / "adapter").exists():
         state.print(f"{out} holds the finished run; nothing to do.")
-        return out
+        return
     own = recipe.own
     rows = load_rows(data, own.data_config, own.train_rows)
     tokenizer = AutoTokenizer.from_pretrained(base.source, revision=base.commit)
@@ -88,7 +98,6 @@ def train(
         _finish(out, recipe, plan, base, trainer, tokenizer)
     state.wait_for_everyone()
     state.print(f"Finished after {trainer.seconds:.0f} s of training: {out / 'adapter'}")
-    return out
 
 
 def _pin(source: str, revision: str | None, kind: RepoType) -> Pin:
@@ -122,8 +131,7 @@ def _claim(out: Path, recipe: Recipe, data: Pin, base: Pin, state: PartialState)
                 f"{out} holds another run; it differs in {', '.join(differing)}: use another folder"
             )
     elif state.is_main_process:
-        out.mkdir(parents=True, exist_ok=True)
-        if any(found.name != f"{path.name}.partial" for found in out.iterdir()):
+        if any(found.name not in (LOCK, f"{path.name}.partial") for found in out.iterdir()):
             raise TrainError(f"{out} is not empty and holds no run: use another folder")
         _write_json(path, plan)
     return plan
@@ -269,7 +277,7 @@ def main() -> None:
             "overrides": overrides,
         }
         train(given.recipe, **choice, out=given.out)
-    except (TrainError, PinError, DeclarationError, AdapterError, yaml.YAMLError) as error:
+    except (TrainError, PinError, DeclarationError, AdapterError, BusyError, yaml.YAMLError) as error:
         print(error, file=sys.stderr)
         sys.exit(2)
 

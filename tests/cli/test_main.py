@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from stsr.cli import main as command_line
+from stsr.recipes.lock import held
 
 ROOT = Path(__file__).parents[2]
 
@@ -73,6 +74,14 @@ def test_a_refusal_of_the_work_is_exit_code_1(tmp_path):
     assert done.returncode == 1
     assert "holds no built data set; choose another folder" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_two_runs_in_one_folder_are_refused(tmp_path):
+    with held(tmp_path, "running an experiment"):
+        done = stsr("run", "quickstart", "--out", tmp_path)
+    assert done.returncode == 1
+    said = f"stsr: another process is running an experiment in {tmp_path}: wait for its end, or "
+    assert done.stderr == f"{said}use another folder\n"
 
 
 def test_build_leaves_a_card_with_every_config_and_split(tmp_path):

@@ -31,6 +31,7 @@ from stsr.hub_cards.pins import PinError
 from stsr.recipes import sft_trainer
 from stsr.recipes import train as train_module
 from stsr.recipes.chat import QWEN3_TEMPLATE
+from stsr.recipes.lock import BusyError, held
 from stsr.recipes.sft_data import check_tokens, context_tokens
 from stsr.recipes.sft_recipe import TrainError
 from stsr.recipes.tokenizer import train as train_tokenizer
@@ -423,6 +424,11 @@ def test_a_folder_whose_data_or_base_moved_is_refused(
 def test_a_folder_with_other_files_is_refused(run: Run, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(TrainError, match="is not empty and holds no run"):
+        run(out=tmp_path)
+
+
+def test_two_trainings_in_one_folder_are_refused(run: Run, tmp_path: Path) -> None:
+    with held(tmp_path, "training"), pytest.raises(BusyError, match="another process is training in"):
         run(out=tmp_path)
 
 
