@@ -28,9 +28,10 @@ import weakref
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from stsr.generators.files import file_sha256
+from stsr.generators.scienceworld.states import Outcome, Seen
 from stsr.generators.scienceworld.variations import Variation
 
 JVM_FLAGS = (
@@ -80,21 +81,6 @@ class TestPathError(SimulatorError):
     """Something asked for the reference path of an official test variation."""
 
     __test__ = False  # not a test case, whatever its name suggests to pytest
-
-
-class Outcome(NamedTuple):
-    """What the simulator says to one call."""
-
-    feedback: str
-    score: int
-    """-100 to 100, after the call; below 0 the task has failed."""
-
-
-class Seen(NamedTuple):
-    """What a state shows, at no cost in calls or ticks."""
-
-    look: str
-    inventory: str
 
 
 def find_java() -> str:
@@ -213,7 +199,8 @@ class Simulator:
         try:
             return getattr(self._interface, function)(*arguments)
         except Py4JJavaError as error:
-            raise SimulatorError(f"{self._where}: {function} failed: {error.java_exception}") from error
+            self.close()  # whatever state it is in now is nobody's
+            raise SimulatorDied(f"{self._where}: {function} failed: {error.java_exception}") from error
         except (Py4JNetworkError, OSError) as error:
             self.close()
             raise SimulatorDied(f"{self._where}: the JVM ended or did not answer to {function}") from error
