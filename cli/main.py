@@ -82,6 +82,26 @@ def publish(
 
 
 @app.command()
+def diff(
+    old: Annotated[str, typer.Argument(help="Revision of the data set, as v1.0.0, or folder of a build.")],
+    new: Annotated[str, typer.Argument(help="The same, for the version to compare with.")],
+    repo: Annotated[str, typer.Option(help="Data set that the revisions are of.")] = "stsr/table-workflows",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit with 1 if the data differ.")] = False,
+) -> None:
+    """Say which rows changed between two versions of a data set, and why."""
+    import json
+
+    from stsr.hub_cards.diff import compare, open_version
+    from stsr.hub_cards.diff_text import text
+
+    done = compare(open_version(old, repo), open_version(new, repo))
+    print(json.dumps(done.as_json(), indent=1) if as_json else text(done))
+    if exit_code and not done.same:
+        raise typer.Exit(1)
+
+
+@app.command()
 def train(
     recipe: Annotated[Path, typer.Argument(help="YAML file, as recipes/sft/tiny.yaml.")],
     view: Annotated[str, typer.Option(help="View of the training prompts.")],
