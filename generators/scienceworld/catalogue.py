@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import lzma
 from dataclasses import asdict, dataclass
-from functools import cache
+from functools import cache, cached_property
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
@@ -102,7 +102,7 @@ class Workflow:
         assert self.usable, self.id
         return bin_of(len(self.steps))
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """Hash of everything above."""
         return fingerprint(self.to_json())
