@@ -49,17 +49,21 @@ def test_values_reach_trl(path: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
 def test_values_of_the_protocol(path: Path) -> None:
-    """Section 5: 800 actions, 100 updates of 8, linear, LoRA r16 alpha 32 dropout .05 on seven matrices."""
+    """Section 5: 800 actions, 100 updates of 8, linear, LoRA r16 alpha 32 dropout .05 on seven matrices.
+
+    The tiny recipe presents the same rows in 200 updates of 4.
+    """
     raw = yaml.safe_load(path.read_text())
+    steps, rows = (200, 4) if path == TINY else (100, 8)
     assert raw["train_rows"] == 800
-    assert raw["max_steps"] == 100
-    assert raw["per_device_train_batch_size"] * raw["gradient_accumulation_steps"] == 8
+    assert raw["max_steps"] == steps
+    assert raw["per_device_train_batch_size"] * raw["gradient_accumulation_steps"] == rows
     assert raw["lr_scheduler_type"] == "linear"
     assert (raw["lora_r"], raw["lora_alpha"], raw["lora_dropout"]) == (16, 32, 0.05)
     targets = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
     assert set(raw["lora_target_modules"]) == targets
     assert (raw["max_grad_norm"], raw["weight_decay"], raw["warmup_steps"]) == (1.0, 0.0, 0)
-    assert raw["save_at_steps"] == [20, 40, 60, 80, 100]
+    assert raw["save_at_steps"] == [steps * part // 5 for part in range(1, 6)]
     assert raw["adapter_dtype"] == "float32"
 
 
@@ -121,10 +125,10 @@ def test_keys_and_types_that_are_refused(overrides: dict[str, object], message: 
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        ({"train_rows": 804}, "not a multiple of the 8 rows of an update.*use 800 or 808"),
-        ({"train_rows": 1600}, "not whole epochs of train_rows 1600: use max_steps 200, or train_rows 800"),
-        ({"max_steps": 150}, "use max_steps 100 or 200, or train_rows 1200"),
-        ({"save_at_steps": [20, 101]}, r"save_at_steps holds 101, which is not in 1\.\.100"),
+        ({"train_rows": 802}, "not a multiple of the 4 rows of an update.*use 800 or 804"),
+        ({"train_rows": 1600}, "not whole epochs of train_rows 1600: use max_steps 400, or train_rows 800"),
+        ({"max_steps": 300}, "use max_steps 200 or 400, or train_rows 1200"),
+        ({"save_at_steps": [20, 201]}, r"save_at_steps holds 201, which is not in 1\.\.200"),
         ({"adapter_dtype": "float16"}, "must be float32 or bfloat16"),
         ({"data_config": "h4-full"}, r"has no \{view\}"),
     ],
