@@ -40,8 +40,18 @@ def build(
     """Build a data set from its declaration: parquet configs, card and manifest."""
     from stsr.generators import build as builder
     from stsr.generators.dataset import read_declaration
+    from stsr.generators.scienceworld import dataset as scienceworld
     from stsr.hub_cards.cards import dataset_card
 
+    if scienceworld.declares(declaration):
+        from stsr.hub_cards.scienceworld import trajectories_card
+
+        trajectories = scienceworld.read_declaration(declaration)
+        out = out or Path("out") / trajectories.repo.rpartition("/")[2]
+        manifest = scienceworld.build(trajectories, out, trajectories_card)
+        rows = sum(facts["rows"] for facts in manifest["files"].values())
+        print(f"{out} holds {manifest['repo']} {manifest['version']}: {rows:,} rows.")
+        return
     declared = read_declaration(declaration)
     out = out or Path("out") / declared.repo.rpartition("/")[2]
     if shard is not None:
