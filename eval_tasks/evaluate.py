@@ -34,7 +34,6 @@ from stsr.eval_tasks.records import Cell, RecordError
 from stsr.eval_tasks.samples import records_from_samples
 from stsr.eval_tasks.shared_prefix import SharedPrefixLM
 from stsr.eval_tasks.task import StsrTask
-from stsr.generators.prompts import INSTRUCTION
 from stsr.hub_cards.pins import Pin, pin
 
 HARNESS = Path(__file__).with_name("harness")
@@ -130,7 +129,7 @@ def load_model(
 ) -> torch.nn.Module:
     """The base, with the adapter on it if there is one.
 
-    Raises AdapterError for keys that don't fit, and EvaluateError for an adapter that changes no logit.
+    Raises AdapterError for keys that don't fit, and for an adapter that changes no logit.
     """
     loaded = AutoModelForCausalLM.from_pretrained(
         base.source, revision=base.commit, dtype=getattr(torch, dtype)
@@ -138,15 +137,12 @@ def load_model(
     network: torch.nn.Module = loaded.to(device).eval()
     if adapter is None:
         return network
-    from stsr.hub_cards.adapters import effect, load_strict  # peft is needed for adapters alone
+    from stsr.hub_cards.adapters import load_proven, proof_ids  # peft is needed for adapters alone
 
-    network = load_strict(network, adapter.source, revision=adapter.commit).eval()
-    ids = tokenizer(INSTRUCTION, return_tensors="pt")["input_ids"].to(device)
-    if not effect(network, ids) > 0:
-        raise EvaluateError(
-            f"{adapter.source}: the adapter changes no logit; it was trained for another base?"
-        )
-    return network
+    tuned: torch.nn.Module = load_proven(
+        network, adapter.source, proof_ids(tokenizer), revision=adapter.commit
+    ).model
+    return tuned
 
 
 def _load(names: list[str], data: Pin, split: str) -> list[StsrTask]:

@@ -4,12 +4,11 @@
 
 PEFT only warns about missing weights and never mentions surplus ones, so an adapter trained under another
 wrapper class loads as a no-op. Invariant: an adapter that load_strict returns has every weight of its own and
-no other; one that `prove` passes changes the logits.
+no other; one that load_proven returns changes the logits.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,6 +21,7 @@ from huggingface_hub.errors import HfHubHTTPError
 from peft import PeftConfig, PeftModel, get_peft_model
 from safetensors import safe_open
 
+from stsr.generators.files import file_sha256
 from stsr.generators.views import view
 from stsr.hub_cards.cards import render
 from stsr.hub_cards.pins import Pin
@@ -48,6 +48,14 @@ class Proof(NamedTuple):
     """Largest absolute logit difference that the adapter makes on the proof's prompt; above 0."""
     sha256: str
     """Hash of adapter_model.safetensors."""
+
+
+class Proven(NamedTuple):
+    """A model whose active adapter was shown to act."""
+
+    model: PeftModel
+    effect: float
+    """As in Proof."""
 
 
 class Result(NamedTuple):
@@ -129,6 +137,38 @@ def effect(model: Any, input_ids: torch.Tensor) -> float:
     return float((with_adapter - without).abs().max())
 
 
+def proof_ids(tokenizer: Any) -> torch.Tensor:
+    """Token ids [1, n] of the proof's prompt, as an evaluation sends it: with thinking disabled."""
+    message = {"role": "user", "content": PROOF_PROMPT}
+    rendered = tokenizer.apply_chat_template(
+        [message], add_generation_prompt=True, enable_thinking=False, return_dict=True
+    )
+    return torch.tensor([rendered["input_ids"]])
+
+
+def load_proven(
+    model: Any,
+    source: str | Path,
+    input_ids: torch.Tensor,
+    *,
+    revision: str | None = None,
+    name: str = "default",
+    key_mapping: dict[str, str] | None = None,
+) -> Proven:
+    """load_strict, and the adapter's effect on token ids [1, n] (on any device), which is above 0.
+
+    Raises AdapterError as load_strict does, or if the effect is 0; the model should then be thrown away.
+    """
+    loaded = load_strict(model, source, revision=revision, name=name, key_mapping=key_mapping)
+    difference = effect(loaded, input_ids.to(next(loaded.parameters()).device))
+    if not difference > 0:
+        raise AdapterError(
+            f"{source}: the adapter does not change the logits (effect {difference}); was it trained for "
+            "another base?"
+        )
+    return Proven(loaded, difference)
+
+
 def prove(
     base: Any,
     source: str | Path,
@@ -137,18 +177,11 @@ def prove(
     revision: str | None = None,
     key_mapping: dict[str, str] | None = None,
 ) -> Proof:
-    """Loads the adapter strictly into a fresh base model and measures its effect on token ids [1, n].
-
-    Raises AdapterError as load_strict does, or if the effect is 0. The base model is used up.
-    """
-    model = load_strict(base, source, revision=revision, key_mapping=key_mapping)
-    difference = effect(model, input_ids)
-    if not difference > 0:
-        raise AdapterError(f"{source}: the adapter does not change the logits (effect {difference})")
+    """What load_proven shows of the adapter in a fresh base model, which is used up. Raises AdapterError."""
+    difference = load_proven(base, source, input_ids, revision=revision, key_mapping=key_mapping).effect
     path = _folder(source, revision) / WEIGHTS
-    with safe_open(path, "pt") as weights, path.open("rb") as file:
-        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-        return Proof(len(weights.keys()), 0, 0, difference, sha256)
+    with safe_open(path, "pt") as weights:
+        return Proof(len(weights.keys()), 0, 0, difference, file_sha256(path))
 
 
 def _folder(source: str | Path, revision: str | None) -> Path:

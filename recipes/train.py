@@ -7,8 +7,8 @@
 `OUT/checkpoints/` is what a killed run continues from, Trainer's optimizer state included; it stays private.
 
 Invariant: a run that was killed and called again ends in the same adapter bytes and exposure log as one that
-was not, on the same kind of device. A folder takes one run, and one launch at a time; a finished run called again
-changes nothing.
+was not, on the same kind of device. A folder takes one run, and one launch at a time; a finished run called
+again changes nothing.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl import SFTConfig, get_peft_config, get_quantization_config
 
 from stsr.generators.declaration import DeclarationError
-from stsr.hub_cards.adapters import PROOF_PROMPT, AdapterError, prove, write_card
+from stsr.hub_cards.adapters import AdapterError, proof_ids, prove, write_card
 from stsr.hub_cards.pins import Pin, PinError, pin
 from stsr.hub_cards.publish import RepoType
 from stsr.recipes import exposure
 from stsr.recipes.lock import LOCK, BusyError, held
-from stsr.recipes.sft_data import Row, context_tokens, load_rows, rows_sha256
+from stsr.recipes.sft_data import Row, load_rows, rows_sha256
 from stsr.recipes.sft_recipe import Recipe, TrainError, resolve
 from stsr.recipes.sft_trainer import EXPOSURE, RecipeTrainer, last_sealed
 
@@ -195,8 +195,7 @@ def _finish(out: Path, recipe: Recipe, plan: Json, base: Pin, trainer: RecipeTra
     _write_exposure(folder, recipe, trainer)
     losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
     rows, device = trainer.rows, trainer.args.device
-    prompt = context_tokens(tokenizer, [{"role": "user", "content": PROOF_PROMPT}])
-    proof = prove(_base(recipe, base).to(device), folder, torch.tensor([prompt], device=device))
+    proof = prove(_base(recipe, base).to(device), folder, proof_ids(tokenizer))
     own = recipe.own
     _write_json(
         folder / "run.json",

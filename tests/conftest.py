@@ -70,3 +70,40 @@ def qwen3_tokenizer():
     ]
     assert tokenizer.convert_tokens_to_ids(["<|im_start|>", "<think>"]) == [151644, 151667]
     return tokenizer
+
+
+@pytest.fixture(scope="session")
+def tok():
+    """A small tokenizer of the tiny base model's kind: 1,200 tokens, the Qwen3 template."""
+    from stsr.generators import chain, rows
+    from stsr.recipes import tokenizer
+    from stsr.recipes.chat import QWEN3_TEMPLATE
+
+    tasks = [chain.generate(8, seed) for seed in range(4)]
+    texts = [row["prompt"][0]["content"] for task in tasks for row in rows.decision_rows(task, ["full"])]
+    return tokenizer.train(texts, 1200, QWEN3_TEMPLATE)
+
+
+@pytest.fixture(scope="session")
+def small_qwen3(tok):
+    """small_qwen3(**changes): a random two-layer Qwen3 for `tok`, the same each time."""
+    import torch
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    def small_qwen3(**changes):
+        sizes = {
+            "vocab_size": len(tok),
+            "hidden_size": 32,
+            "intermediate_size": 64,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 2,
+            "num_key_value_heads": 2,
+            "head_dim": 16,
+            "bos_token_id": None,
+            "eos_token_id": tok.eos_token_id,
+            "pad_token_id": tok.pad_token_id,
+        }
+        torch.manual_seed(0)
+        return Qwen3ForCausalLM(Qwen3Config(**{**sizes, **changes})).eval()
+
+    return small_qwen3

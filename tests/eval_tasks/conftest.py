@@ -19,13 +19,11 @@ import torch
 from huggingface_hub import constants
 from lm_eval.api.model import LM
 from lm_eval.tasks import TaskManager
-from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from stsr.eval_tasks.evaluate import HARNESS
 from stsr.generators import chain
 from stsr.generators.rows import decision_rows, task_row
-from stsr.recipes import tokenizer
-from stsr.recipes.chat import QWEN3_TEMPLATE
 
 VIEWS = ("full", "compact", "recent2")
 SPLITS = {
@@ -78,38 +76,17 @@ def _write(path: Path, rows: list[dict[str, Any]]) -> None:
 
 
 @pytest.fixture(scope="session")
-def tok() -> PreTrainedTokenizerFast:
-    """A small tokenizer with the Qwen3 template."""
-    tasks = [chain.generate(8, seed) for seed in range(4)]
-    texts = [row["prompt"][0]["content"] for task in tasks for row in decision_rows(task, ["full"])]
-    return tokenizer.train(texts, 1200, QWEN3_TEMPLATE)
-
-
-@pytest.fixture(scope="session")
-def network(tok: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
-    """Two random layers, hidden size 32, float32. Large logits make its greedy text varied, not one token."""
-    torch.manual_seed(0)
-    model = Qwen3ForCausalLM(
-        Qwen3Config(
-            vocab_size=len(tok),
-            hidden_size=32,
-            intermediate_size=64,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            num_key_value_heads=2,
-            head_dim=16,
-            max_position_embeddings=4096,
-            rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
-            tie_word_embeddings=False,
-            bos_token_id=None,
-            eos_token_id=tok.eos_token_id,
-            pad_token_id=tok.pad_token_id,
-        )
+def network(small_qwen3: Callable[..., Qwen3ForCausalLM]) -> Qwen3ForCausalLM:
+    """Two random layers, float32. Large logits make its greedy text varied, not one token."""
+    model = small_qwen3(
+        max_position_embeddings=4096,
+        rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
+        tie_word_embeddings=False,
     )
     for name, parameter in model.named_parameters():
         if parameter.dim() == 2 and "embed" not in name:
             torch.nn.init.normal_(parameter, std=0.5)
-    return model.eval()
+    return model
 
 
 @pytest.fixture(scope="session")

@@ -149,7 +149,7 @@ def test_a_real_random_model_end_to_end(ask: Evaluate, model: Path, tmp_path: Pa
 def test_an_adapter_that_does_nothing_is_refused(ask: Evaluate, model: Path, tmp_path: Path) -> None:
     with pytest.raises(AdapterError, match="zero"):
         ask("stsr_oracle_h4_full", adapter=adapter(model, tmp_path / "adapter", 0.0))
-    with pytest.raises(EvaluateError, match="changes no logit"):
+    with pytest.raises(AdapterError, match="does not change the logits"):
         ask("stsr_oracle_h4_full", adapter=adapter(model, tmp_path / "tiny", 1e-30))
     assert not (tmp_path / "out").exists()
 

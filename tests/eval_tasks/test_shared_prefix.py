@@ -10,7 +10,7 @@ import torch
 from lm_eval.api.instance import Instance
 from lm_eval.models.huggingface import HFLM
 from peft import LoraConfig, get_peft_model
-from transformers import AutoModelForCausalLM, Qwen3Config, Qwen3ForCausalLM
+from transformers import AutoModelForCausalLM
 
 from stsr.eval_tasks.bench import requests
 from stsr.eval_tasks.rollout import stsr_rollout
@@ -70,24 +70,8 @@ def test_the_shared_beginning_shrinks_and_may_vanish(network: Any, tok: Any) -> 
     assert lengths[0] > lengths[2] >= 32
 
 
-def test_other_kinds_of_layers_take_hflms_way(tok: Any) -> None:
-    torch.manual_seed(0)
-    sliding = Qwen3ForCausalLM(
-        Qwen3Config(
-            vocab_size=len(tok),
-            hidden_size=32,
-            intermediate_size=64,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            num_key_value_heads=2,
-            head_dim=16,
-            use_sliding_window=True,
-            sliding_window=64,
-            max_window_layers=1,
-            eos_token_id=tok.eos_token_id,
-            pad_token_id=tok.pad_token_id,
-        )
-    ).eval()
+def test_other_kinds_of_layers_take_hflms_way(small_qwen3: Any, tok: Any) -> None:
+    sliding = small_qwen3(use_sliding_window=True, sliding_window=64, max_window_layers=1)
     assert set(sliding.config.layer_types) == {"full_attention", "sliding_attention"}
     ours, theirs = (cls(pretrained=sliding, tokenizer=tok, batch_size=4) for cls in (SharedPrefixLM, HFLM))
     prompts = ["State: a1 a2 a3 " * 20 + tail for tail in ("one", "two and more")]

@@ -15,7 +15,17 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from stsr.hub_cards.adapters import AdapterError, Result, effect, load_strict, prove, write_card
+from stsr.hub_cards.adapters import (
+    PROOF_PROMPT,
+    AdapterError,
+    Result,
+    effect,
+    load_proven,
+    load_strict,
+    proof_ids,
+    prove,
+    write_card,
+)
 from stsr.hub_cards.publish import publish_folder
 
 IDS = torch.tensor([[3, 1, 4, 1, 5, 9, 2, 6]])
@@ -173,11 +183,26 @@ def test_proof(adapter: Path) -> None:
     assert proof.effect == effect(load_strict(base(), adapter), IDS)
 
 
-def test_an_adapter_without_effect_is_not_proven(edit: Any) -> None:
+def test_what_is_proven_is_loaded_strictly_and_acts(adapter: Path) -> None:
+    proven = load_proven(base(), adapter, IDS, name="mine")
+    assert torch.equal(logits(proven.model), logits(load_strict(base(), adapter)))
+    assert (proven.effect, proven.model.active_adapters) == (effect(proven.model, IDS), ["mine"])
+
+
+@pytest.mark.parametrize("way", [prove, load_proven])
+def test_an_adapter_without_effect_is_not_proven(edit: Any, way: Any) -> None:
     """lora_B is not zero, yet lora_A is, so the product is."""
     folder = edit(lambda t: {k: v * (0 if "lora_A" in k else 1) for k, v in t.items()})
     with pytest.raises(AdapterError, match=r"does not change the logits \(effect 0\.0\)"):
-        prove(base(), folder, IDS)
+        way(base(), folder, IDS)
+
+
+def test_the_proofs_prompt_is_one_user_message_without_thinking(tok: Any) -> None:
+    """Qwen3's format, written out by hand."""
+    user = f"<|im_start|>user\n{PROOF_PROMPT}<|im_end|>\n"
+    expected = f"{user}<|im_start|>assistant\n<think>\n\n</think>\n\n"
+    (ids,) = proof_ids(tok).tolist()
+    assert tok.decode(ids) == expected
 
 
 # Card

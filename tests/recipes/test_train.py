@@ -23,18 +23,16 @@ import pytest
 import torch
 from peft import PeftModel
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from stsr.generators import chain, rows
 from stsr.hub_cards.adapters import AdapterError
 from stsr.hub_cards.pins import PinError
 from stsr.recipes import sft_trainer
 from stsr.recipes import train as train_module
-from stsr.recipes.chat import QWEN3_TEMPLATE
 from stsr.recipes.lock import BusyError, held
 from stsr.recipes.sft_data import check_tokens, context_tokens
 from stsr.recipes.sft_recipe import TrainError
-from stsr.recipes.tokenizer import train as train_tokenizer
 from stsr.recipes.train import train
 
 ROOT = Path(__file__).parents[2]
@@ -77,27 +75,11 @@ def data(tmp_path_factory: pytest.TempPathFactory, table: dict[str, list[dict[st
 
 
 @pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory, table: dict[str, list[dict[str, Any]]]) -> Path:
+def base(tmp_path_factory: pytest.TempPathFactory, small_qwen3: Any, tok: Any) -> Path:
     """A random two-layer Qwen3 with a tokenizer of the tiny base model's kind."""
     folder = tmp_path_factory.mktemp("base")
-    texts = [row["prompt"][0]["content"] + row["completion"][0]["content"] for row in table["h4-full"]]
-    tokenizer = train_tokenizer(texts, 1024, QWEN3_TEMPLATE)
-    torch.manual_seed(0)
-    config = Qwen3Config(
-        vocab_size=len(tokenizer),
-        hidden_size=64,
-        intermediate_size=96,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=2,
-        head_dim=32,
-        tie_word_embeddings=True,
-        bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-    )
-    Qwen3ForCausalLM(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    small_qwen3(hidden_size=64, head_dim=32, tie_word_embeddings=True).save_pretrained(folder)
+    tok.save_pretrained(folder)
     return folder
 
 
