@@ -76,11 +76,18 @@ def join_shards(
 
     Raises BuildError that names the shards which are missing. Interrupted, the same call continues.
     """
-    if (existing := _existing(declaration, out)) is not None:
-        return existing
     folders = [shard_folder(out, shard, shards) for shard in range(shards)]
+    manifest = _existing(declaration, out) or _join(declaration, out, folders, card)
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
+    return manifest
+
+
+def _join(
+    declaration: Declaration, out: Path, folders: list[Path], card: Callable[[Manifest], str]
+) -> Manifest:
     if missing := [str(shard) for shard, folder in enumerate(folders) if not folder.exists()]:
-        raise BuildError(f"{out}: shard {', '.join(missing)} of {shards} is not built")
+        raise BuildError(f"{out}: shard {', '.join(missing)} of {len(folders)} is not built")
     partial = _fresh(out)
     manifest = _empty_manifest(declaration)
     owners = Owners()
@@ -97,10 +104,7 @@ def join_shards(
         for config, splits in part["configs"].items():
             for split, paths in splits.items():
                 manifest["configs"].setdefault(config, {}).setdefault(split, []).extend(paths)
-    done = _finish(declaration, partial, out, manifest, card)
-    for folder in folders:
-        shutil.rmtree(folder)
-    return done
+    return _finish(declaration, partial, out, manifest, card)
 
 
 def shard_folder(out: Path, shard: int, shards: int) -> Path:
@@ -286,7 +290,9 @@ def _write_mixture(declaration: Declaration, mixture: Mixture, folder: Path, man
     for name, share in mixture.masked.items():
         for index in islice(order, share):
             shown[index] = name
-    path = folder / mixture.config / f"{mixture.split}.parquet"
+    sharded = "-of-" in manifest["configs"][f"h{mixture.horizon}-{mixture.plain}"][mixture.split][0]
+    suffix = "-00000-of-00001" if sharded else ""  # named like the others, as the card's pattern expects
+    path = folder / mixture.config / f"{mixture.split}{suffix}.parquet"
     with Writer(path, DECISION_SCHEMA, canary_of(declaration, mixture.split)) as file:
         for index, name in enumerate(shown):
             file.add(rows[name][index])
