@@ -39,11 +39,11 @@ def cells(place):
 
 
 def test_each_adapter_learns_its_own_view(place):
-    # Chance is 40 of 80. Seen: full 72, compact 79. The aim is 76 in each view, which full has not reached.
+    # Chance is 40 of 80; the quickstart promises 95%, which is 76. Seen: full 80, compact 78.
     for view in ("full", "compact"):
         cell = cells(place)["oracle_prefix", view, view]
         assert int(cell["n"]) == 80
-        assert int(cell["k"]) >= 64
+        assert int(cell["k"]) >= 76
 
 
 def test_the_report_holds_both_kinds_of_evaluation(place):
