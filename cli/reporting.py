@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
 from stsr.generators.declaration import DeclarationError, load
 from stsr.recipes.experiment import Experiment
 from stsr.stats.crossover import CrossoverSpec
-from stsr.stats.report import COMMAND, write_report
+from stsr.stats.provenance import COMMAND
+from stsr.stats.report import write_report
 
 
-def write(experiment_file: Path, records: Path, out: Path) -> Path:
-    """Writes the report and returns its page. Raises DeclarationError if there are no records."""
+def write(
+    experiment_file: Path, records: Path, out: Path, tables: Sequence[str] = (), episodes: str = ""
+) -> Path:
+    """Writes the report and returns its page. Raises DeclarationError if there are no records.
+
+    `tables` are ids of the paper's tables to fill (`stsr.stats.specs.SPECS`), or "all"; `episodes` is the
+    address of an episode viewer, relative to the page.
+    """
     experiment = load(Experiment, experiment_file)
     if len(experiment.views) != 2:
         raise DeclarationError(f"{experiment_file}: a crossover needs two views, not {len(experiment.views)}")
@@ -35,4 +43,4 @@ def write(experiment_file: Path, records: Path, out: Path) -> Path:
         "Training recipe": f"recipes/{experiment.recipe}",
         COMMAND: shlex.join(command),
     }
-    return write_report(files, spec, provenance, out)
+    return write_report(files, spec, provenance, out, tables=tables, episodes=episodes)

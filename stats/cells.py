@@ -20,8 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stsr.eval_tasks import records
-from stsr.eval_tasks.records import Cell, DecisionRecord, EpisodeRecord, Record
+from stsr.eval_tasks.records import Cell, Record
 from stsr.stats.estimators import recovery, wilson
+from stsr.stats.outcomes import CellError, Outcome, outcome, read
 from stsr.stats.results import GIVEN_PROBES, Proportion
 
 BoolArray = NDArray[np.bool_]
@@ -31,10 +32,6 @@ MAY_DIFFER = frozenset({"adapter", "adapter_revision", "view"})
 """The fields of a cell that a crossover varies. All others must be equal among the cells that it compares."""
 POST_4 = 4
 """Post-4 accuracy is over stages 5..H (paper, section 3.2)."""
-
-
-class CellError(ValueError):
-    """Records that cannot be compared or counted. The message names the cell, the task and what is wrong."""
 
 
 class OracleMetrics(NamedTuple):
@@ -175,20 +172,24 @@ def describe(cell: Cell) -> str:
 
 def load(paths: Iterable[Path]) -> list[AnyCell]:
     """All cells of record files, oracle-prefix ones first. Raises CellError, RecordError for a bad line."""
-    return group(records.read(paths))
+    return from_outcomes(read(paths))
 
 
 def group(all_records: Iterable[Record]) -> list[AnyCell]:
     """Cells of the records, in order of kind, horizon, adapter, view. Raises CellError."""
-    decisions: defaultdict[Cell, list[DecisionRecord]] = defaultdict(list)
-    episodes: defaultdict[Cell, list[EpisodeRecord]] = defaultdict(list)
-    for record in all_records:
-        if isinstance(record, DecisionRecord):
-            decisions[record.cell].append(record)
-        else:
-            episodes[record.cell].append(record)
-    cells: list[AnyCell] = [_oracle_cell(cell, found) for cell, found in decisions.items()]
-    cells += [_free_run_cell(cell, found) for cell, found in episodes.items()]
+    return from_outcomes(map(outcome, all_records))
+
+
+def from_outcomes(rows: Iterable[Outcome]) -> list[AnyCell]:
+    """Cells of the oracle-prefix and free-run outcomes, in the order of `group`. Raises CellError."""
+    found: defaultdict[tuple[str, Cell], list[Outcome]] = defaultdict(list)
+    for row in rows:
+        if row.kind in ("oracle_prefix", "free_run"):
+            found[row.kind, row.cell].append(row)
+    cells: list[AnyCell] = [
+        _oracle_cell(cell, part) if kind == "oracle_prefix" else _free_run_cell(cell, part)
+        for (kind, cell), part in found.items()
+    ]
     order = [field.name for field in fields(Cell)]
     return sorted(
         cells,
@@ -196,18 +197,14 @@ def group(all_records: Iterable[Record]) -> list[AnyCell]:
     )
 
 
-def _oracle_cell(cell: Cell, found: Sequence[DecisionRecord]) -> OracleCell:
+def _oracle_cell(cell: Cell, found: Sequence[Outcome]) -> OracleCell:
     stages: defaultdict[str, dict[int, bool]] = defaultdict(dict)
     fingerprints: dict[str, str] = {}
-    for record in found:
-        _same_fingerprint(fingerprints, record, cell)
-        if not _is_count(record.stage, 1, cell.horizon):
-            raise CellError(f"{record.id}: stage {record.stage!r} is not in 1..{cell.horizon}")
-        if not isinstance(record.agree, bool):
-            raise CellError(f"{record.id}: agree is {record.agree!r}, not true or false")
-        if record.stage in stages[record.task]:
-            raise CellError(f"{record.id}: stage {record.stage} of {record.task} twice in {describe(cell)}")
-        stages[record.task][record.stage] = record.agree
+    for row in found:
+        _same_fingerprint(fingerprints, row)
+        if row.stage in stages[row.task]:
+            raise CellError(f"{row.id}: stage {row.stage} of {row.task} twice in {describe(cell)}")
+        stages[row.task][row.stage] = bool(row.agree)
     missing = [
         f"{task}#{stage}"
         for task in sorted(stages)
@@ -215,24 +212,24 @@ def _oracle_cell(cell: Cell, found: Sequence[DecisionRecord]) -> OracleCell:
         if stage not in stages[task]
     ]
     if missing:
-        raise CellError(f"{describe(cell)}: {len(missing)} decisions missing: {_some(missing)}")
+        raise CellError(f"{describe(cell)}: {len(missing)} decisions missing: {some(missing)}")
     tasks = tuple(sorted(stages))
     agree = np.array([[stages[task][stage] for stage in range(1, cell.horizon + 1)] for task in tasks])
     return OracleCell(cell, tasks, tuple(fingerprints[task] for task in tasks), agree)
 
 
-def _free_run_cell(cell: Cell, found: Sequence[EpisodeRecord]) -> FreeRunCell:
-    by_task: dict[str, EpisodeRecord] = {}
+def _free_run_cell(cell: Cell, found: Sequence[Outcome]) -> FreeRunCell:
+    by_task: dict[str, Outcome] = {}
     fingerprints: dict[str, str] = {}
-    for record in found:
-        _same_fingerprint(fingerprints, record, cell)
-        if record.task in by_task:
-            raise CellError(f"{record.id}: {record.task} twice in {describe(cell)}")
-        _check_episode(record)
-        by_task[record.task] = record
+    reasons: Counter[str] = Counter()
+    for row in found:
+        _same_fingerprint(fingerprints, row)
+        if row.task in by_task:
+            raise CellError(f"{row.id}: {row.task} twice in {describe(cell)}")
+        by_task[row.task] = row
+        reasons.update(dict(row.reasons))
     tasks = tuple(sorted(by_task))
     episodes = [by_task[task] for task in tasks]
-    reasons = Counter(turn.verdict for e in episodes for turn in e.turns if turn.verdict != "accepted")
     return FreeRunCell(
         cell=cell,
         tasks=tasks,
@@ -245,38 +242,16 @@ def _free_run_cell(cell: Cell, found: Sequence[EpisodeRecord]) -> FreeRunCell:
     )
 
 
-def _check_episode(record: EpisodeRecord) -> None:
-    """An episode's summary must be whole numbers in range and agree with its turns."""
-    horizon = record.cell.horizon
-    if not isinstance(record.success, bool):
-        raise CellError(f"{record.id}: success is {record.success!r}, not true or false")
-    if not _is_count(record.verified, 0, horizon):
-        raise CellError(f"{record.id}: verified is {record.verified!r}, not a whole number in 0..{horizon}")
-    if record.success and record.verified != horizon:
-        raise CellError(f"{record.id}: success with {record.verified} of {horizon} operations verified")
-    rejected = sum(turn.verdict != "accepted" for turn in record.turns)
-    for name, said, counted in (
-        ("calls", record.calls, len(record.turns)),
-        ("rejections", record.rejections, rejected),
-    ):
-        if not _is_count(said, 0, counted) or said != counted:
-            raise CellError(f"{record.id}: {name} is {said!r}, but its turns hold {counted}")
-
-
-def _is_count(value: object, low: int, high: int) -> bool:
-    """JSON may hold NaN, 3.0 or true where the schema says int; none of them is a count."""
-    return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
-
-
-def _same_fingerprint(fingerprints: dict[str, str], record: Record, cell: Cell) -> None:
-    known = fingerprints.setdefault(record.task, record.fingerprint)
-    if known != record.fingerprint:
+def _same_fingerprint(fingerprints: dict[str, str], row: Outcome) -> None:
+    known = fingerprints.setdefault(row.task, row.fingerprint)
+    if known != row.fingerprint:
         raise CellError(
-            f"{record.id}: fingerprint {record.fingerprint}, but {known} elsewhere in {describe(cell)}"
+            f"{row.id}: fingerprint {row.fingerprint}, but {known} elsewhere in {describe(row.cell)}"
         )
 
 
-def _some(names: Sequence[str], limit: int = 5) -> str:
+def some(names: Sequence[str], limit: int = 5) -> str:
+    """The first names, and how many more there are."""
     return ", ".join(names[:limit]) + (f" and {len(names) - limit} more" if len(names) > limit else "")
 
 
@@ -311,6 +286,6 @@ def _check_same_tasks(cells: Sequence[AnyCell]) -> None:
             only_first = sorted(set(first.tasks) - set(other.tasks))
             only_other = sorted(set(other.tasks) - set(first.tasks))
             raise CellError(
-                f"{first.kind}: unequal task sets: only in {describe(first.cell)}: {_some(only_first) or '–'}"
-                f"; only in {describe(other.cell)}: {_some(only_other) or '–'}"
+                f"{first.kind}: unequal task sets: only in {describe(first.cell)}: {some(only_first) or '–'}"
+                f"; only in {describe(other.cell)}: {some(only_other) or '–'}"
             )

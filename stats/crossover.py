@@ -16,7 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stsr.stats.cells import AnyCell, CellError, check_comparable, describe
+from stsr.eval_tasks.records import Cell
+from stsr.stats.cells import AnyCell, check_comparable, describe
 from stsr.stats.estimators import (
     BOOTSTRAP_DRAWS,
     BOOTSTRAP_SEED,
@@ -26,6 +27,7 @@ from stsr.stats.estimators import (
     seeds_summary,
     sign_flip,
 )
+from stsr.stats.outcomes import CellError
 from stsr.stats.results import Interval, PairedTest, Summary
 
 KINDS = ("free_run", "oracle_prefix")
@@ -118,7 +120,7 @@ def build(
     Cells of other horizons, views, bases or adapters are left alone. Raises CellError for a missing cell, for
     two cells of one place (say, two backends), and for cells that cannot be compared.
     """
-    used = [cell for cell in cells if _belongs(spec, cell)]
+    used = [cell for cell in cells if belongs(spec, cell.cell)]
     if not used:
         found = ", ".join(sorted({f"{c.cell.model} {describe(c.cell)}" for c in cells})) or "no cells"
         raise CellError(f"no cell of base {spec.base} at H{spec.horizon} in {spec.views}; found: {found}")
@@ -130,13 +132,14 @@ def build(
     return {kind: _build_kind(spec, kind, used, draws, seed) for kind in kinds}
 
 
-def _belongs(spec: CrossoverSpec, cell: AnyCell) -> bool:
+def belongs(spec: CrossoverSpec, cell: Cell) -> bool:
+    """Whether a cell is one of the crossover's, or of its base alone."""
     adapters = {"", *(adapter for pair in spec.adapters.values() for adapter in pair.values())}
     return (
-        cell.cell.model == spec.base
-        and cell.cell.horizon == spec.horizon
-        and cell.cell.view in spec.views
-        and cell.cell.adapter in adapters
+        cell.model == spec.base
+        and cell.horizon == spec.horizon
+        and cell.view in spec.views
+        and cell.adapter in adapters
     )
 
 
@@ -190,10 +193,11 @@ def _build_seed(
     counts = np.stack([cell.counts for cell in corners], axis=1).astype(np.float64)
 
     def contrast(name: str, difference: Callable[[FloatArray], FloatArray]) -> Contrast:
+        per_task = difference(counts)
         interval = paired_bootstrap(
-            counts, lambda drawn: difference(drawn).mean(axis=1) / trials, draws=draws, seed=seed
+            per_task, lambda drawn: drawn.mean(axis=1) / trials, draws=draws, seed=seed
         )
-        return Contrast(name, interval, sign_flip(difference(counts)))
+        return Contrast(name, interval, sign_flip(per_task))
 
     ff, fc, cf, cc = range(4)
     return SeedCrossover(

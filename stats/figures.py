@@ -40,7 +40,7 @@ class Look(NamedTuple):
 
     color: str
     marker: str
-    linestyle: str
+    linestyle: str | tuple[int, tuple[float, ...]]
     markersize: float
     markerfacecolor: str
 
@@ -79,10 +79,10 @@ def interaction(crossover: Crossover, stem: Path) -> Picture:
         cell = crossover.seeds[0].cells[views].headline
         for axes in panels[::columns]:
             axes.set(ylim=(-4, 104), ylabel=f"{LABELS[crossover.kind]}\n(% of {cell.n} {cell.unit}s)")
-        _legend(figure)
+        legend(figure)
         label = LABELS[crossover.kind].capitalize()
         caption = f"{label} under each test view. Bars: {cell.method}; unit: {cell.unit}."
-        return _save(figure, stem, caption, _interaction_alt(crossover))
+        return save(figure, stem, caption, _interaction_alt(crossover))
 
 
 def stage_curves(crossover: Crossover, stem: Path) -> Picture:
@@ -105,9 +105,9 @@ def stage_curves(crossover: Crossover, stem: Path) -> Picture:
             axes.set(xlabel="stage", xticks=range(1, horizon + 1, step), xlim=(0.5, horizon + 0.5))
         for axes in grid[:, 0]:
             axes.set(ylim=(-4, 104), ylabel=f"oracle accuracy\n(% of {len(crossover.tasks)} tasks)")
-        _legend(figure)
+        legend(figure)
         caption = f"Oracle-prefix accuracy at each stage. Bands: {_stages(cell)[0].method}; unit: task."
-        return _save(figure, stem, caption, _stages_alt(crossover))
+        return save(figure, stem, caption, _stages_alt(crossover))
 
 
 def _series(crossover: Crossover, seed: SeedCrossover) -> list[tuple[str, dict[str, AnyCell], Look, float]]:
@@ -162,7 +162,8 @@ def _band(axes: Axes, shown: Sequence[Proportion], label: str, look: Look) -> No
     axes.plot(stages, middle, label=label, linewidth=1.3, clip_on=False, **look._asdict())
 
 
-def _legend(figure: Figure) -> None:
+def legend(figure: Figure) -> None:
+    """One legend above all panels, in one row where it fits."""
     # A series may be missing from a panel: the untuned base may have been run under one view only.
     found = {
         label: handle
@@ -177,7 +178,8 @@ def _legend(figure: Figure) -> None:
     )
 
 
-def _save(figure: Figure, stem: Path, caption: str, alt: str) -> Picture:
+def save(figure: Figure, stem: Path, caption: str, alt: str) -> Picture:
+    """Writes the figure as PNG and SVG, without dates or versions in them."""
     png, svg = stem.with_name(stem.name + ".png"), stem.with_name(stem.name + ".svg")
     figure.savefig(png, dpi=200, metadata={"Software": None})
     figure.savefig(svg, metadata={"Date": None, "Creator": None})

@@ -1,9 +1,11 @@
-"""The report: one self-contained HTML page, the same as Markdown, and one tidy CSV row for each cell.
+"""The report: one self-contained HTML page, the same as Markdown and LaTeX, and every number as tidy CSV.
 
     python -m stsr.stats.report --inputs inputs.json --out report records/*.jsonl
 
-`inputs.json` is {"spec": {"horizon", "views", "adapters", "base"}, "provenance": {name: value}}; every report
-leaves its own beside it, so the command printed at its end recomputes it.
+`inputs.json` is {"spec": {"horizon", "views", "adapters", "base"} or null, "arms": [{"model", "adapter",
+...}], "tables": ["table-3", ...] or ["all"], "episodes": "episodes.html" or "", "provenance": {name: value}}.
+Every report leaves its own beside it, so the command printed at its end recomputes it. The folder is a static
+Space: its README.md names the page.
 
 Invariants: every number comes from the record files; the page loads nothing from outside; files are written
 to a temporary folder and moved into place, the page last, so a reader never sees half a report.
@@ -14,37 +16,44 @@ from __future__ import annotations
 import argparse
 import base64
 import csv
-import hashlib
 import io
 import json
 import os
-import platform
-import shlex
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict
-from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
-from stsr.stats import figures
-from stsr.stats.cells import AnyCell, OracleCell, describe, load
-from stsr.stats.crossover import Crossover, CrossoverSpec, build
+from stsr.eval_tasks.records import Cell
+from stsr.stats import curves, figures
+from stsr.stats.cells import AnyCell, OracleCell, from_outcomes
+from stsr.stats.crossover import Crossover, CrossoverSpec, belongs, build
+from stsr.stats.curves import Effect
+from stsr.stats.frame import Arm, arms_from, label
+from stsr.stats.outcomes import CellError, Outcome, cell_id, read
+from stsr.stats.provenance import provenance_section
+from stsr.stats.render import Link, html, latex, markdown
 from stsr.stats.results import Proportion
 from stsr.stats.sections import (
-    DASH,
+    PAPER,
     Section,
-    Table,
     behaviour_section,
     crossover_section,
     finding,
     limits,
     paper_section,
+    reason_counts,
 )
+from stsr.stats.specs import SPECS
+from stsr.stats.tables import Built
+from stsr.stats.tables import build as build_table
+from stsr.stats.tidy import of_crossover, tidy
+from stsr.stats.topics import topic_sections
 
-COMMAND = "command"
-"""A provenance entry of this name replaces the command that recomputes the report."""
 COLUMNS = (
     *("kind", "seed", "trained_on", "tested_on", "adapter", "adapter_revision"),
     *("unit", "k", "n", "percent", "low", "high", "level"),
@@ -53,37 +62,142 @@ COLUMNS = (
 )
 
 
-def write_report(records: list[Path], spec: CrossoverSpec, provenance: dict[str, str], out: Path) -> Path:
-    """Writes report.html, report.md, crossover.csv, inputs.json and figures/ into `out`; returns the page.
+def write_report(
+    records: list[Path],
+    spec: CrossoverSpec | None,
+    provenance: dict[str, str],
+    out: Path,
+    *,
+    arms: Sequence[Arm] = (),
+    tables: Sequence[str] = (),
+    episodes: str = "",
+) -> Path:
+    """Writes the page, its Markdown, LaTeX, CSV, inputs and figures into `out`; returns the page.
 
-    `provenance` adds rows to the table of where the numbers come from (code revision, recipe, ...); what the
-    records say about base, adapters and data is read from them. Raises CellError or RecordError, and then
-    writes nothing.
+    `spec` is a crossover to report in full, or None. `tables` are ids of `specs.SPECS`: a cell that one of
+    them lacks is an error; "all" makes every table that the records complete a row of. `arms` label adapters;
+    by default those of `spec`. `episodes` is the address of an episode viewer, relative to the page.
+    `provenance` adds rows to the table of where the numbers come from; what the records say is read from
+    them. Raises CellError or RecordError, ValueError for an unknown table, and then writes nothing.
     """
-    cells = load(records)
-    crossovers = build(spec, cells)
+    if spec is None and not tables:
+        raise ValueError("nothing to report: give a crossover or tables")
+    outcomes = read(records)
+    crossovers = _crossovers(spec, outcomes)
+    arms = arms or (_arms(spec) if spec else ())
+    built = _tables(outcomes, arms, tables)
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out, prefix=".report-") as temporary:
         draft = Path(temporary)
         (draft / "figures").mkdir()
-        main = next(iter(crossovers.values()))
-        sections = [crossover_section(c, _pictures(c, draft / "figures")) for c in crossovers.values()]
-        if "free_run" in crossovers:
-            sections.append(behaviour_section(crossovers["free_run"]))
-        sections += [paper_section(main), _provenance(records, cells, crossovers, provenance)]
-        page: dict[str, object] = {
-            "title": f"Crossover of {' and '.join(spec.views)} views at H{spec.horizon}",
-            "finding": finding(main),
-            "limits": limits(main),
-            "sections": sections,
+        link = _linker(episodes)
+        sections = _crossover_sections(crossovers, draft / "figures", link)
+        sections += topic_sections(built, draft / "figures", link)
+        if crossovers:
+            sections.append(paper_section(next(iter(crossovers.values()))))
+        used = _used(outcomes, crossovers, built)
+        sections.append(provenance_section(records, outcomes, used, provenance, episodes))
+        numbers = [n for crossover in crossovers.values() for n in of_crossover(crossover)]
+        numbers += [n for one in built for n in one.numbers]
+        page = {**_words(spec, crossovers, built), "sections": sections}
+        inputs = {
+            "spec": asdict(spec) if spec else None,
+            "arms": [asdict(arm) for arm in arms],
+            "tables": list(tables),
+            "episodes": episodes,
+            "provenance": provenance,
         }
-        inputs = {"spec": asdict(spec), "provenance": provenance}
-        (draft / "crossover.csv").write_text(_csv(crossovers), encoding="utf-8")
+        (draft / "numbers.csv").write_text(
+            tidy(numbers).to_csv(index=False, lineterminator="\n"), encoding="utf-8"
+        )
+        if crossovers:
+            (draft / "crossover.csv").write_text(_csv(crossovers), encoding="utf-8")
         (draft / "inputs.json").write_text(json.dumps(inputs, indent=2) + "\n", encoding="utf-8")
-        for name in ("report.md", "report.html"):
+        (draft / "tables").mkdir()
+        for table in (table for section in sections for table in section.tables if table.id):
+            (draft / "tables" / f"{table.id}.tex").write_text(latex(table), encoding="utf-8")
+        for name in ("README.md", "report.md", "report.html"):
             (draft / name).write_text(_render(name, page), encoding="utf-8")
         _publish(draft, out)
     return out / "report.html"
+
+
+def _crossovers(spec: CrossoverSpec | None, outcomes: Sequence[Outcome]) -> dict[str, Crossover]:
+    """The declared crossover over its own cells; of all cells if it has none, for the message."""
+    if spec is None:
+        return {}
+    own = [row for row in outcomes if belongs(spec, row.cell)]
+    return build(spec, from_outcomes(own or outcomes))
+
+
+def _arms(spec: CrossoverSpec) -> list[Arm]:
+    """The crossover's adapters and its base as arms."""
+    return [Arm(spec.base)] + [
+        Arm(spec.base, adapter=adapter, trained=view, trained_horizon=spec.horizon, seed=seed)
+        for seed, pair in spec.adapters.items()
+        for view, adapter in pair.items()
+    ]
+
+
+def _tables(outcomes: Sequence[Outcome], arms: Sequence[Arm], tables: Sequence[str]) -> list[Built]:
+    """The tables asked for, in the paper's order."""
+    if not tables:
+        return []
+    unknown = sorted(set(tables) - {*SPECS, "all"})
+    if unknown:
+        raise ValueError(f"unknown tables {', '.join(unknown)}; there are all, {', '.join(SPECS)}")
+    frame = label(outcomes, arms)
+    wanted = [spec for id, spec in SPECS.items() if "all" in tables or id in tables]
+    found = [build_table(spec, frame, strict=spec.id in tables) for spec in wanted]
+    made = [one for one in found if one is not None]
+    if not made:
+        raise CellError("the records complete no row of any table")
+    return made
+
+
+def _linker(episodes: str) -> Link:
+    """Links a number to its episodes in the viewer, or to the line of this page that names its records."""
+    return lambda cell: f"{episodes}#cell={cell}" if episodes else f"#cell-{cell}"
+
+
+def _used(
+    outcomes: Sequence[Outcome], crossovers: dict[str, Crossover], built: Sequence[Built]
+) -> list[tuple[str, Cell]]:
+    """(kind, cell) of what the report counts, in the order of the records."""
+    ids = {id for one in built for number in one.numbers for id in number.cells}
+    kinds = {kind for one in built for kind in one.spec.kinds}
+    own = {(cell.kind, cell.cell) for crossover in crossovers.values() for cell in crossover.all_cells()}
+    places = dict.fromkeys((row.kind, row.cell) for row in outcomes)
+    named = {cell: cell_id(cell) for _, cell in places}
+    return [(k, cell) for k, cell in places if (k, cell) in own or (k in kinds and named[cell] in ids)]
+
+
+def _crossover_sections(crossovers: dict[str, Crossover], folder: Path, link: Link) -> list[Section]:
+    made = [crossover_section(c, _pictures(c, folder), link) for c in crossovers.values()]
+    if "free_run" in crossovers:
+        free = crossovers["free_run"]
+        pictures = [curves.reasons(reason_counts(free), folder / "rejections", "Rejected calls by reason")]
+        made.append(behaviour_section(free, pictures, link))
+    return made
+
+
+def _words(
+    spec: CrossoverSpec | None, crossovers: dict[str, Crossover], built: Sequence[Built]
+) -> dict[str, object]:
+    """Title, finding and limits of the page."""
+    if spec is not None:
+        main = next(iter(crossovers.values()))
+        title = f"Crossover of {' and '.join(spec.views)} views at H{spec.horizon}"
+        return {"title": title, "finding": finding(main), "limits": limits(main)}
+    numbers = [n for one in built for n in one.numbers]
+    beside = sum(bool(n.paper) for n in numbers)
+    return {
+        "title": "Tables of the paper, from the records at hand",
+        "finding": f"{len(built)} tables hold {len(numbers)} numbers; {beside} have the paper's value beside "
+        f"them ({PAPER}).",
+        "limits": "Intervals and p values are over tasks and hold for the adapters evaluated here. The "
+        "paper's values are of other adapters and software: a difference is not an error of either.",
+    }
 
 
 def _publish(draft: Path, out: Path) -> None:
@@ -98,6 +212,13 @@ def _publish(draft: Path, out: Path) -> None:
 def _pictures(crossover: Crossover, folder: Path) -> list[figures.Picture]:
     name = crossover.kind.replace("_", "-")
     pictures = [figures.interaction(crossover, folder / f"{name}-interaction")]
+    effects = [
+        Effect(f"{c.name}\n(seed {seed.seed})", c.interval.estimate, c.interval.low, c.interval.high)
+        for seed in crossover.seeds
+        for c in (*seed.contrasts, seed.interaction)
+    ]
+    title = f"Contrasts of {'free-run success' if crossover.kind == 'free_run' else 'oracle-prefix accuracy'}"
+    pictures.append(curves.forest(effects, folder / f"{name}-forest", title))
     if crossover.kind == "oracle_prefix":
         pictures.append(figures.stage_curves(crossover, folder / f"{name}-stages"))
     return pictures
@@ -113,7 +234,8 @@ def _render(name: str, page: dict[str, object]) -> str:
         keep_trailing_newline=True,
     )
     environment.filters["inline"] = _inline
-    environment.filters["cell"] = lambda text: text.replace("|", "\\|").replace("\n", " ")
+    environment.filters["html"] = lambda table: Markup(html(table))
+    environment.filters["markdown"] = markdown
     return environment.get_template(f"{name}.jinja").render(page)
 
 
@@ -171,80 +293,36 @@ def _four(value: float | None) -> str:
     return "" if value is None else f"{100 * value:.4f}"
 
 
-def _provenance(
-    paths: Sequence[Path],
-    cells: Sequence[AnyCell],
-    crossovers: dict[str, Crossover],
-    provenance: dict[str, str],
-) -> Section:
-    """Where each number comes from: data, base, adapters, files and versions, and how to compute it again."""
-    used = [cell for crossover in crossovers.values() for cell in crossover.all_cells()]
-    shared = used[0].cell
-    revisions = {cell.cell.adapter: cell.cell.adapter_revision for cell in used if cell.cell.adapter}
-    rows = [
-        ("data", f"{shared.data} at {shared.data_revision}, split {shared.split}, family {shared.family}"),
-        ("base", f"{shared.model} at {shared.model_revision}"),
-        ("evaluation", f"{shared.backend}, {shared.dtype}, chat template {shared.chat_template}"),
-        *((f"adapter {name}", revision or DASH) for name, revision in sorted(revisions.items())),
-        *((name, value) for name, value in sorted(provenance.items()) if name != COMMAND),
-        ("versions", ", ".join(_versions())),
-    ]
-    unused = [f"{cell.kind} {describe(cell.cell)}" for cell in cells if cell not in used]
-    names = _names(paths)
-    note = f"Cells in the files that this report does not use: {'; '.join(unused) or 'none'}."
-    table = Table("Sources", ("what", "value"), tuple(rows), note, 2)
-    files = Table(
-        "Record files",
-        ("file", "lines", "SHA-256"),
-        tuple((name, *_file_facts(path)) for name, path in zip(names, paths, strict=True)),
-        "One line is one decision or one episode, with its prompt, output and verdict.",
-        3,
-    )
-    command = f"python -m stsr.stats.report --inputs inputs.json --out again {shlex.join(names)}"
-    return Section(
-        id="provenance",
-        title="Where each number comes from",
-        paragraphs=("To compute it again from the record files:",),
-        tables=(table, files),
-        command=provenance.get(COMMAND, command),
-    )
-
-
-def _names(paths: Sequence[Path]) -> list[str]:
-    """File names relative to the folder that holds them all: the rest of a path is nobody's business."""
-    full = [path.resolve() for path in paths]
-    root = os.path.commonpath([path.parent for path in full])
-    return [path.relative_to(root).as_posix() for path in full]
-
-
-def _file_facts(path: Path) -> tuple[str, str]:
-    content = path.read_bytes()
-    return str(content.count(b"\n")), hashlib.sha256(content).hexdigest()
-
-
-def _versions() -> list[str]:
-    packages = ("stsr", "numpy", "scipy", "matplotlib", "jinja2")
-    return [f"python {platform.python_version()}", *(f"{name} {metadata.version(name)}" for name in packages)]
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Command line: see the head of this file."""
     parser = argparse.ArgumentParser(
-        prog="python -m stsr.stats.report", description="Write a crossover report."
+        prog="python -m stsr.stats.report", description="Write a report from record files."
     )
     parser.add_argument("--inputs", type=Path, required=True, help="JSON with spec and provenance")
     parser.add_argument("--out", type=Path, required=True, help="folder to write to")
     parser.add_argument("records", type=Path, nargs="+", help="record files (JSON lines)")
     options = parser.parse_args(arguments)
     inputs = json.loads(options.inputs.read_text(encoding="utf-8"))
-    raw = inputs["spec"]
-    spec = CrossoverSpec(
+    print(
+        write_report(
+            options.records,
+            _spec(inputs["spec"]) if inputs["spec"] else None,
+            inputs["provenance"],
+            options.out,
+            arms=arms_from(inputs.get("arms", [])),
+            tables=inputs.get("tables", []),
+            episodes=inputs.get("episodes", ""),
+        )
+    )
+
+
+def _spec(raw: dict[str, Any]) -> CrossoverSpec:
+    return CrossoverSpec(
         horizon=raw["horizon"],
         views=tuple(raw["views"]),
         adapters={int(seed): pair for seed, pair in raw["adapters"].items()},
         base=raw["base"],
     )
-    print(write_report(options.records, spec, inputs["provenance"], options.out))
 
 
 if __name__ == "__main__":

@@ -14,24 +14,12 @@ from dataclasses import dataclass
 from stsr.stats.cells import AnyCell, FreeRunCell, OracleCell
 from stsr.stats.crossover import Contrast, Crossover, SeedCrossover
 from stsr.stats.figures import Picture
+from stsr.stats.outcomes import cell_id
+from stsr.stats.render import Link, Table
 from stsr.stats.results import Proportion
+from stsr.stats.words import DASH, bounds, k_of_n, listed, p_value, percent, points
 
-DASH = "–"
-MINUS = "−"
 PLACE = ("seed", "trained on", "tested on")
-SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table with its caption and the note under it."""
-
-    caption: str
-    head: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    note: str
-    words: int
-    """How many leading columns hold words; the others hold numbers and are set flush right."""
 
 
 @dataclass(frozen=True)
@@ -47,53 +35,6 @@ class Section:
     """A shell command, shown verbatim."""
 
 
-def percent(value: float | None) -> str:
-    """A fraction in percent, one decimal.
-
-    >>> percent(0.161), percent(None)
-    ('16.1', '–')
-    """
-    return DASH if value is None else f"{100 * value:.1f}"
-
-
-def points(value: float | None) -> str:
-    """A difference in percentage points, signed.
-
-    >>> points(1.1), points(-0.85), points(0.0)
-    ('+110.0', '−85.0', '0.0')
-    """
-    if value is None:
-        return DASH
-    text = f"{100 * value:+.1f}"
-    return "0.0" if text in ("+0.0", "-0.0") else text.replace("-", MINUS)
-
-
-def p_value(p: float) -> str:
-    """A p value with three significant digits.
-
-    >>> p_value(2 ** -16), p_value(0.0625), p_value(186 / 256), p_value(1.0)
-    ('1.53×10⁻⁵', '0.0625', '0.727', '1')
-    """
-    if p >= 0.001:
-        return f"{p:.3g}"
-    mantissa, exponent = f"{p:.2e}".split("e")
-    return f"{mantissa}×10{str(int(exponent)).translate(SUPERSCRIPT)}"
-
-
-def k_of_n(proportion: Proportion | None) -> str:
-    """k/n, or a dash where undefined.
-
-    >>> k_of_n(None)
-    '–'
-    """
-    return f"{proportion.k}/{proportion.n}" if proportion and proportion.n else DASH
-
-
-def bounds(proportion: Proportion) -> str:
-    """The interval of a proportion, in percent."""
-    return f"{percent(proportion.low)} to {percent(proportion.high)}"
-
-
 def effect_range(contrast: Contrast) -> str:
     """The interval of a contrast, in points."""
     return f"{points(contrast.interval.low)} to {points(contrast.interval.high)}"
@@ -107,7 +48,7 @@ def finding(crossover: Crossover) -> str:
     where = f"{len(crossover.tasks)} H{spec.horizon} {example.cell.family} tasks ({example.cell.split} split)"
     free = crossover.kind == "free_run"
     what, scored = ("free runs", "successes") if free else ("oracle-prefix probes", "right decisions")
-    effects = _listed([points(seed.interaction.interval.estimate) for seed in seeds])
+    effects = listed([points(seed.interaction.interval.estimate) for seed in seeds])
     if len(seeds) == 1:
         interaction = seeds[0].interaction
         spread = (
@@ -116,11 +57,11 @@ def finding(crossover: Crossover) -> str:
         )
     else:
         spread = (
-            f"training seeds {_listed([str(seed.seed) for seed in seeds])}; "
+            f"training seeds {listed([str(seed.seed) for seed in seeds])}; "
             f"mean {points(crossover.interaction.mean)}, sample SD {percent(crossover.interaction.sd)}"
         )
     counts = ", ".join(
-        f"{train}→{test} {_listed([k_of_n(seed.cells[train, test].headline) for seed in seeds])}"
+        f"{train}→{test} {listed([k_of_n(seed.cells[train, test].headline) for seed in seeds])}"
         for train in (second, first)
         for test in (second, first)
     )
@@ -140,7 +81,7 @@ def limits(crossover: Crossover) -> str:
     )
 
 
-def crossover_section(crossover: Crossover, pictures: Sequence[Picture]) -> Section:
+def crossover_section(crossover: Crossover, pictures: Sequence[Picture], link: Link) -> Section:
     """Cells, contrasts, interaction and figures of one kind of evaluation."""
     free = crossover.kind == "free_run"
     explained = (
@@ -155,7 +96,7 @@ def crossover_section(crossover: Crossover, pictures: Sequence[Picture]) -> Sect
         title="Free run" if free else "Oracle prefix",
         paragraphs=(explained,),
         tables=(
-            _free_run_cells(crossover) if free else _oracle_cells(crossover),
+            _free_run_cells(crossover, link) if free else _oracle_cells(crossover, link),
             _contrasts(crossover),
             _interactions(crossover),
         ),
@@ -173,12 +114,20 @@ def _places(crossover: Crossover) -> list[tuple[tuple[str, str, str], AnyCell]]:
     return trained + [((DASH, "untuned", test), cell) for test, cell in crossover.untuned.items()]
 
 
-def _free_run_cells(crossover: Crossover) -> Table:
+def _links(crossover: Crossover, width: int, link: Link) -> tuple[tuple[str, ...], ...]:
+    """A link to the records of each row's cell, on the first number after its place."""
+    before, after = len(PLACE), width - len(PLACE) - 1
+    return tuple((*[""] * before, link(cell_id(c.cell)), *[""] * after) for _, c in _places(crossover))
+
+
+def _free_run_cells(crossover: Crossover, link: Link) -> Table:
     rows = []
     for place, cell in _places(crossover):
         success = cell.headline
         rows.append((*place, k_of_n(success), percent(success.estimate), bounds(success)))
     return Table(
+        id="free-run-cells",
+        links=_links(crossover, 6, link),
         caption="Successes by training view and test view",
         head=(*PLACE, "success", "%", "95% interval"),
         rows=tuple(rows),
@@ -187,7 +136,7 @@ def _free_run_cells(crossover: Crossover) -> Table:
     )
 
 
-def _oracle_cells(crossover: Crossover) -> Table:
+def _oracle_cells(crossover: Crossover, link: Link) -> Table:
     rows = []
     for place, cell in _places(crossover):
         assert isinstance(cell, OracleCell)
@@ -196,8 +145,10 @@ def _oracle_cells(crossover: Crossover) -> Table:
         decisions = (k_of_n(right), percent(right.estimate), bounds(right), late)
         rows.append((*place, *decisions, k_of_n(clean), bounds(clean)))
     return Table(
+        id="oracle-prefix-cells",
+        links=_links(crossover, 9, link),
         caption="Right decisions and clean paths by training view and test view",
-        head=(*PLACE, "right", "%", "95% interval", "post-4 %", "clean path", "95% interval"),
+        head=(*PLACE, "right", "%", "95% interval", "post-4 %", "clean path", "of clean paths"),
         rows=tuple(rows),
         note=f"Right, post-4: {_note(right)} Clean path: {_note(clean)}",
         words=3,
@@ -211,6 +162,7 @@ def _contrasts(crossover: Crossover) -> Table:
         for c in (*seed.contrasts, seed.interaction)
     )
     return Table(
+        id=f"{crossover.kind.replace('_', '-')}-contrasts",
         caption="Paired contrasts of trained→tested cells, in percentage points",
         head=("seed", "contrast", "effect", "95% interval", "p (two-sided)"),
         rows=rows,
@@ -222,7 +174,7 @@ def _contrasts(crossover: Crossover) -> Table:
 def _contrast_note(seeds: Sequence[SeedCrossover]) -> str:
     contrasts = [c for seed in seeds for c in (*seed.contrasts, seed.interaction)]
     interval, test = contrasts[0].interval, contrasts[0].test
-    methods = _listed(sorted({c.test.method for c in contrasts}))
+    methods = listed(sorted({c.test.method for c in contrasts}))
     text = (
         f"Unit: {interval.unit} (n = {interval.n}). Given: {interval.conditioning}. "
         f"Interval: {interval.method}; null: {interval.null}. p: {methods}; null: {test.null}. "
@@ -249,7 +201,7 @@ def _interactions(crossover: Crossover) -> Table:
     )
 
 
-def behaviour_section(crossover: Crossover) -> Section:
+def behaviour_section(crossover: Crossover, pictures: Sequence[Picture], link: Link) -> Section:
     """Calls, progress, rejections, recovery and reasons of the free runs."""
     rows, reasons = [], []
     for place, cell in _places(crossover):
@@ -271,6 +223,8 @@ def behaviour_section(crossover: Crossover) -> Section:
                 f"{DASH} where there is none. {given} "
                 "Policies meet different errors with different budgets left: recovery does not rank them.",
                 3,
+                links=_links(crossover, 7, link),
+                id="behaviour",
             ),
             Table(
                 "Rejected calls by reason",
@@ -280,7 +234,17 @@ def behaviour_section(crossover: Crossover) -> Section:
                 4,
             ),
         ),
+        pictures=tuple(pictures),
     )
+
+
+def reason_counts(crossover: Crossover) -> list[tuple[str, dict[str, int]]]:
+    """(place, rejected calls by reason) of each free-run cell."""
+    return [
+        (f"{place[1]}→{place[2]}" + (f"\n(seed {place[0]})" if place[0] != DASH else ""), cell.reasons)
+        for place, cell in _places(crossover)
+        if isinstance(cell, FreeRunCell)
+    ]
 
 
 PAPER_TABLE_3 = (
@@ -340,12 +304,3 @@ def _note(result: Proportion) -> str:
         f"Unit: {result.unit} (n = {result.n}). Given: {result.conditioning}. Interval: {result.method}. "
         f"Null: {result.null}."
     )
-
-
-def _listed(words: Sequence[str]) -> str:
-    """Words with commas and a final "and".
-
-    >>> _listed(["a", "b", "c"])
-    'a, b and c'
-    """
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from stsr.eval_tasks.records import DecisionRecord, EpisodeRecord, Record, RecordError
-from stsr.stats.cells import CellError, FreeRunCell, OracleCell, check_comparable, group, load
+from stsr.stats.cells import FreeRunCell, OracleCell, check_comparable, group, load
+from stsr.stats.outcomes import CellError
 
 
 def oracle(records: list[Record]) -> OracleCell:

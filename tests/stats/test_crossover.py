@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from stsr.eval_tasks.records import Record
-from stsr.stats.cells import CellError, group
+from stsr.stats.cells import group
 from stsr.stats.crossover import CrossoverSpec, build
+from stsr.stats.outcomes import CellError
 
 SEED = 20260910
 

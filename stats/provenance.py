@@ -1,0 +1,110 @@
+"""The report's last section: data, base, adapters, record files and versions, and how to compute it again.
+
+Nothing to run. Invariant: paths outside the records' own folder never reach the page.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import shlex
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+
+from stsr.eval_tasks.records import Cell
+from stsr.stats.cells import describe
+from stsr.stats.outcomes import Outcome, cell_id
+from stsr.stats.render import Table
+from stsr.stats.sections import Section
+from stsr.stats.words import DASH
+
+COMMAND = "command"
+"""A provenance entry of this name replaces the command that recomputes the report."""
+
+
+def provenance_section(
+    paths: Sequence[Path],
+    outcomes: Sequence[Outcome],
+    used: Sequence[tuple[str, Cell]],
+    provenance: dict[str, str],
+    episodes: str,
+) -> Section:
+    """Where each number comes from: data, base, adapters, files and versions, and how to compute it again."""
+    cells = list(dict.fromkeys(cell for _, cell in used))
+    revisions = {cell.adapter: cell.adapter_revision for cell in cells if cell.adapter}
+    shared = {
+        "data": [f"{c.data} at {c.data_revision}, split {c.split}, family {c.family}" for c in cells],
+        "base": [f"{c.model} at {c.model_revision}" for c in cells],
+        "evaluation": [f"{c.backend}, {c.dtype}, chat template {c.chat_template}" for c in cells],
+    }
+    rows = [
+        *((name, value) for name, values in shared.items() for value in dict.fromkeys(values)),
+        *((f"adapter {name}", revision or DASH) for name, revision in sorted(revisions.items())),
+        *((name, value) for name, value in sorted(provenance.items()) if name != COMMAND),
+        ("versions", ", ".join(_versions())),
+    ]
+    places = dict.fromkeys((row.kind, row.cell) for row in outcomes)
+    unused = [f"{kind} {describe(cell)}" for kind, cell in places if (kind, cell) not in set(used)]
+    names = _names(paths)
+    note = f"Cells in the files that this report does not use: {'; '.join(unused) or 'none'}."
+    table = Table("Sources", ("what", "value"), tuple(rows), note, 2)
+    files = Table(
+        "Record files",
+        ("file", "lines", "SHA-256"),
+        tuple((name, *_file_facts(path)) for name, path in zip(names, paths, strict=True)),
+        "One line is one decision or one episode, with its prompt, output and verdict.",
+        3,
+    )
+    by_path = {str(path): name for path, name in zip(paths, names, strict=True)}
+    command = f"python -m stsr.stats.report --inputs inputs.json --out again {shlex.join(names)}"
+    return Section(
+        id="provenance",
+        title="Where each number comes from",
+        paragraphs=("To compute it again from the record files:",),
+        tables=(table, files, _cell_records(outcomes, used, by_path, episodes)),
+        command=provenance.get(COMMAND, command),
+    )
+
+
+def _cell_records(
+    outcomes: Sequence[Outcome], used: Sequence[tuple[str, Cell]], names: dict[str, str], episodes: str
+) -> Table:
+    """Where the decisions and episodes of each cell stand; numbers link here unless there is a viewer."""
+    found: dict[tuple[str, Cell], list[Outcome]] = {place: [] for place in used}
+    for row in outcomes:
+        if (row.kind, row.cell) in found:
+            found[row.kind, row.cell].append(row)
+    rows, anchors, links, seen = [], [], [], set()
+    for (kind, cell), records in found.items():
+        spans = []
+        for file in dict.fromkeys(row.file for row in records):
+            lines = [row.line for row in records if row.file == file]
+            spans.append(f"{names[file]}:{min(lines)}–{max(lines)}")
+        id = cell_id(cell)
+        ids = f"{records[0].id} … {records[-1].id}"
+        rows.append((id, f"{kind} {describe(cell)}", str(len(records)), "; ".join(spans), ids))
+        anchors.append(f"cell-{id}" if id not in seen else f"cell-{id}-{kind}")
+        seen.add(id)
+        links.append((f"{episodes}#cell={id}" if episodes else "", "", "", "", ""))
+    note = "Lines count from 1; the ids are those of the first and the last record."
+    head = ("cell", "what", "records", "file and lines", "ids")
+    return Table("Records of each cell", head, tuple(rows), note, 5, tuple(links), tuple(anchors))
+
+
+def _names(paths: Sequence[Path]) -> list[str]:
+    """File names relative to the folder that holds them all: the rest of a path is nobody's business."""
+    full = [path.resolve() for path in paths]
+    root = os.path.commonpath([path.parent for path in full])
+    return [path.relative_to(root).as_posix() for path in full]
+
+
+def _file_facts(path: Path) -> tuple[str, str]:
+    content = path.read_bytes()
+    return str(content.count(b"\n")), hashlib.sha256(content).hexdigest()
+
+
+def _versions() -> list[str]:
+    packages = ("stsr", "numpy", "scipy", "pandas", "matplotlib", "jinja2")
+    return [f"python {platform.python_version()}", *(f"{name} {metadata.version(name)}" for name in packages)]

@@ -1,0 +1,70 @@
+"""Numbers as words: one way to print a percentage, a difference, a p value, a count.
+
+Run the examples: `python -m doctest -v stats/words.py`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stsr.stats.results import Proportion
+
+DASH = "–"
+MINUS = "−"
+SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def percent(value: float | None) -> str:
+    """A fraction in percent, one decimal.
+
+    >>> percent(0.161), percent(None)
+    ('16.1', '–')
+    """
+    return DASH if value is None else f"{100 * value:.1f}"
+
+
+def points(value: float | None) -> str:
+    """A difference in percentage points, signed.
+
+    >>> points(1.1), points(-0.85), points(0.0)
+    ('+110.0', '−85.0', '0.0')
+    """
+    if value is None:
+        return DASH
+    text = f"{100 * value:+.1f}"
+    return "0.0" if text in ("+0.0", "-0.0") else text.replace("-", MINUS)
+
+
+def p_value(p: float) -> str:
+    """A p value with three significant digits.
+
+    >>> p_value(2 ** -16), p_value(0.0625), p_value(186 / 256), p_value(1.0)
+    ('1.53×10⁻⁵', '0.0625', '0.727', '1')
+    """
+    if p >= 0.001:
+        return f"{p:.3g}"
+    mantissa, exponent = f"{p:.2e}".split("e")
+    return f"{mantissa}×10{str(int(exponent)).translate(SUPERSCRIPT)}"
+
+
+def k_of_n(proportion: Proportion | None) -> str:
+    """k/n, or a dash where undefined.
+
+    >>> k_of_n(None)
+    '–'
+    """
+    return f"{proportion.k}/{proportion.n}" if proportion and proportion.n else DASH
+
+
+def bounds(proportion: Proportion) -> str:
+    """The interval of a proportion, in percent."""
+    return f"{percent(proportion.low)} to {percent(proportion.high)}"
+
+
+def listed(words: Sequence[str]) -> str:
+    """Words with commas and a final "and".
+
+    >>> listed(["a", "b", "c"])
+    'a, b and c'
+    """
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
