@@ -25,7 +25,8 @@ from rich.console import Console, Group
 from rich.table import Table as Grid
 from rich.text import Text
 
-from stsr.generators.dataset import Declaration, read_declaration
+from stsr.generators import declaration
+from stsr.generators.dataset import Declaration
 from stsr.generators.environment import Accepted, State, step
 from stsr.generators.prompts import answer, render
 from stsr.generators.prompts import contents as prompt_contents
@@ -163,7 +164,9 @@ def look(row_id: str, views: Sequence[str] = ()) -> Preview:
 def _places(parts: RowId, pivot: int) -> Iterator[Place]:
     """Every config and split that the row's task is declared in, under the newest version that has it."""
     folder = Path(str(files("stsr.recipes"))) / "datasets"
-    declared = [read_declaration(path) for path in sorted(folder.glob("*.yaml"))]
+    raw = {str(path): declaration.read(path) for path in sorted(folder.glob("*.yaml"))}
+    # other kinds of data sets lie there too; only those of table workflows have parts
+    declared = [declaration.build(Declaration, raw[path], path) for path in raw if "parts" in raw[path]]
     seen: set[tuple[str, str, str]] = set()
     for one in sorted(declared, key=_version, reverse=True):
         for part in one.parts:
