@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from importlib.resources import files
 from pathlib import Path
-from typing import NamedTuple
 
 from stsr.eval_tasks import records
 from stsr.generators import rows
-from stsr.generators.dataset import read_declaration
+from stsr.generators.places import places
 from stsr.generators.tasks import to_json
 from stsr.generators.views import view
 
@@ -26,10 +24,12 @@ def follow(row_id: str, results: Path) -> None:
     state = rows.gold_states(task)[parts.stage - 1]
     row = next(row for row in rows.decision_rows(task, [parts.view]) if row["stage"] == parts.stage)
 
-    origin = _origin(parts)
-    _stop(
-        1, "Declared", *(origin[:2] if origin else ("in no declared split; the task exists all the same", ""))
+    found = places(parts, task.pivot)
+    where = "\n".join(
+        f"{place.text}: {place.split.purpose} Seeds {place.split.first_seed} and on." for place in found
     )
+    here = ", ".join(dict.fromkeys(place.file for place in found))
+    _stop(1, "Declared", here or "in no declared split; the task exists all the same", where)
     _stop(2, "Generated", f"task {task.id}, fingerprint {task.fingerprint}", to_json(task))
     shown = view(parts.view)(state, state.reference)
     hidden = [name for name, table in shown.artifacts if table is None]
@@ -41,7 +41,8 @@ def follow(row_id: str, results: Path) -> None:
         row["prompt"][0]["content"],
     )
     answer = f"candidate {row['target_index'] + 1} is the target, the rest is {row['distractor']}"
-    config = f"in config {origin.config}" if origin and origin.config else "in no published config"
+    configs = ", ".join(dict.fromkeys(place.config for place in found if place.config))
+    config = f"in config {configs}" if configs else "in no published config"
     _stop(4, "Row", f"{row_id} {config}; {answer}", row["completion"][0]["content"])
     _stop(5, "Trained", *_exposures(row_id, results))
     _stop(6, "Adapter", *_adapters(results))
@@ -56,36 +57,6 @@ def _stop(number: int, name: str, facts: str, text: str) -> None:
     print(f"{number}. {name}: {facts}")
     if text:
         print("\n".join(f"   | {line}" for line in text.splitlines()))
-
-
-class _Origin(NamedTuple):
-    """Where a row is declared."""
-
-    facts: str
-    purpose: str
-    config: str
-
-
-def _origin(parts: rows.RowId) -> _Origin | None:
-    """The declared split that the row's task belongs to, or None."""
-    for path in sorted((Path(str(files("stsr.recipes"))) / "datasets").glob("*.yaml"), reverse=True):
-        declared = read_declaration(path)
-        for part in declared.parts:
-            for split in part.splits:
-                if (
-                    part.family == parts.family
-                    and parts.variant in part.chosen_variants
-                    and parts.seed in split.seeds
-                    and parts.horizon in split.horizons
-                ):
-                    return _Origin(
-                        f"{path.name} {declared.version}",
-                        f"split {split.name}, seeds {split.first_seed} and on: {split.purpose}",
-                        part.config_name(parts.horizon, parts.variant, parts.view)
-                        if parts.view in part.views
-                        else "",
-                    )
-    return None
 
 
 def _absent(results: Path, what: str) -> str:

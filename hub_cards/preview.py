@@ -12,9 +12,8 @@ for people to see what is missing. Under the other views they are left out.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib.resources import files
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from jinja2 import Environment, StrictUndefined
@@ -25,12 +24,11 @@ from rich.console import Console, Group
 from rich.table import Table as Grid
 from rich.text import Text
 
-from stsr.generators import declaration
-from stsr.generators.dataset import Declaration
 from stsr.generators.environment import Accepted, State, step
+from stsr.generators.places import Place, places
 from stsr.generators.prompts import answer, render
 from stsr.generators.prompts import contents as prompt_contents
-from stsr.generators.rows import RowId, find_family, generate, gold_states, parse_row_id
+from stsr.generators.rows import find_family, generate, gold_states, parse_row_id
 from stsr.generators.tables import Table
 from stsr.generators.tasks import Candidates, Recipe, Task, candidates
 from stsr.generators.views import View, view
@@ -40,23 +38,6 @@ FALLBACK = ("full", "compact", "recent2", "names")
 """Other views of a row that no declaration has."""
 CLIPPED = 3
 """Rows of a table that the cards of other views draw; the whole table stands above them."""
-
-
-class Place(NamedTuple):
-    """Where a row is declared."""
-
-    repo: str
-    version: str
-    config: str
-    """Config that holds the row; "other views only" if the decision is there but its view is not."""
-    split: str
-    views: tuple[str, ...]
-    """Views of the same decision in this place."""
-
-    @property
-    def text(self) -> str:
-        """For example "stsr/table-workflows 1.1.0, h16-compact, test"."""
-        return f"{self.repo} {self.version}, {self.config}, {self.split}"
 
 
 class Artifact(NamedTuple):
@@ -142,8 +123,8 @@ def look(row_id: str, views: Sequence[str] = ()) -> Preview:
     parts = parse_row_id(row_id)
     task = generate(parts.family, parts.horizon, parts.seed, parts.variant)
     state, shown = gold_states(task)[parts.stage - 1], candidates(task, parts.stage)
-    places = list(_places(parts, task.pivot))
-    names = views or dict.fromkeys(name for place in places for name in place.views) or FALLBACK
+    found = places(parts, task.pivot)
+    names = views or dict.fromkeys(name for place in found for name in place.part.views) or FALLBACK
     own = _look(parts.view, state, shown)
     printed = own.prompt.partition("Recipes:\n")[2].splitlines()
     return Preview(
@@ -152,41 +133,13 @@ def look(row_id: str, views: Sequence[str] = ()) -> Preview:
         summary=find_family(parts.family).summary,
         stage=parts.stage,
         calls_left=state.remaining,
-        places=places,
+        places=found,
         own=own,
         options=[_option(index, printed[index], shown, state) for index in range(len(shown.shown))],
         reply=answer(view(parts.view)(state, state.reference), shown),
         nodes=draw(state, shown),
         others=[_look(name, state, shown) for name in names if name != parts.view],
     )
-
-
-def _places(parts: RowId, pivot: int) -> Iterator[Place]:
-    """Every config and split that the row's task is declared in, under the newest version that has it."""
-    folder = Path(str(files("stsr.recipes"))) / "datasets"
-    raw = {str(path): declaration.read(path) for path in sorted(folder.glob("*.yaml"))}
-    # other kinds of data sets lie there too; only those of table workflows have parts
-    declared = [declaration.build(Declaration, raw[path], path) for path in raw if "parts" in raw[path]]
-    seen: set[tuple[str, str, str]] = set()
-    for one in sorted(declared, key=_version, reverse=True):
-        for part in one.parts:
-            if (
-                part.family != parts.family
-                or parts.variant not in part.chosen_variants
-                or (part.pivot_only and parts.stage != pivot)
-            ):
-                continue
-            for split in part.splits:
-                key = (one.repo, part.config, split.name)
-                if parts.seed in split.seeds and parts.horizon in split.horizons and key not in seen:
-                    seen.add(key)
-                    config = part.config_name(parts.horizon, parts.variant, parts.view)
-                    config = config if parts.view in part.views else "other views only"
-                    yield Place(one.repo, one.version, config, split.name, part.views)
-
-
-def _version(declared: Declaration) -> tuple[int, ...]:
-    return tuple(int(number) for number in declared.version.split("."))
 
 
 def _look(name: str, state: State, shown: Candidates) -> Look:

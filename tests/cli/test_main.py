@@ -39,7 +39,7 @@ def test_follow_prints_the_eight_stops(tmp_path):
         "7. Asked",
         "8. Counted",
     ]
-    assert "split test" in done.stdout
+    assert "stsr/table-workflows 1.1.0, h16-compact, test: The main test." in done.stdout
     assert "contents visible: a6; hidden: s0, a1, a2, a3, a4, a5" in done.stdout
 
 

@@ -280,12 +280,12 @@ def test_a_row_is_declared_in_the_newest_version_only() -> None:
     places = [place.text for place in look("chain-h16/62017#7@compact").places]
     assert len([place for place in places if place.startswith("stsr/table-workflows ")]) == 1
     pivotal = look("choice-h16/72000~negative#4@full").places  # the pivot of this seed is stage 4
-    assert [(place.config, place.split) for place in pivotal] == [
+    assert [(place.config, place.split.name) for place in pivotal] == [
         ("choice-h16-full", "test"),
         ("choice-h16-pivotal-full", "test"),
     ]
     elsewhere = look("choice-h16/72000~negative#5@compact-cue").places
-    assert [place.config for place in elsewhere] == ["other views only"]
+    assert [place.text for place in elsewhere] == ["stsr/table-workflows 1.1.0, other views only, test"]
 
 
 # The page as a page
