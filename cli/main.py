@@ -24,6 +24,8 @@ app = typer.Typer(
 )
 hub_app = typer.Typer(help="The Hub on loopback.")
 app.add_typer(hub_app, name="hub")
+adapters_app = typer.Typer(help="Published adapters.")
+app.add_typer(adapters_app, name="adapters")
 
 Out = Annotated[Path, typer.Option(help="Folder for the result.")]
 
@@ -250,6 +252,22 @@ def tasks_path() -> None:
     from importlib.resources import files
 
     print(files("stsr.eval_tasks").joinpath("harness"))
+
+
+@adapters_app.command()
+def card(
+    repo: Annotated[str, typer.Argument(help="Hub id of the adapter.")],
+    records: Annotated[Path, typer.Option(help="Folder with record files, searched in depth.")],
+    tag: Annotated[str, typer.Option(help="Tag that the card's example names.")] = "v1.0.0",
+    public: Annotated[bool, typer.Option(help="The repository is public.")] = False,
+    yes: Annotated[bool, typer.Option(help="Really publish to a Hub that is not on loopback.")] = False,
+) -> None:
+    """Put an adapter's results on its card: one more commit on main; tags stay."""
+    from stsr.cli import adapter_results
+
+    done = adapter_results.card(repo, records, tag, public, yes)
+    news = "Results put on the card of" if done.created else "The results are on the card already:"
+    print(f"{news} {done.repo_id} at {done.endpoint}, commit {done.commit[:12]}.")
 
 
 @hub_app.command()

@@ -1,4 +1,4 @@
-"""Loading an adapter so that it cannot fail silently, the proof that it acts, and its card.
+"""Loading an adapter so that it cannot fail silently, and the proof that it acts.
 
     model = load_strict(base, "stsr/tiny-h4-full", revision="v1.0.0")
 
@@ -9,22 +9,17 @@ no other; one that load_proven returns changes the logits.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-import yaml
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError
 from peft import PeftConfig, PeftModel, get_peft_model
 from safetensors import safe_open
 
 from stsr.generators.files import file_sha256
-from stsr.generators.views import view
-from stsr.hub_cards.cards import render
-from stsr.hub_cards.pins import Pin
 
 WEIGHTS = "adapter_model.safetensors"
 PROOF_PROMPT = "State:\ns0: available\n\nChoose the recipe that can run now."
@@ -56,16 +51,6 @@ class Proven(NamedTuple):
     model: PeftModel
     effect: float
     """As in Proof."""
-
-
-class Result(NamedTuple):
-    """A line of a card's results: k successes of n, with a Wilson 95% interval in percentage points."""
-
-    cell: str
-    k: int
-    n: int
-    low: float
-    high: float
 
 
 def load_strict(
@@ -193,40 +178,3 @@ def _folder(source: str | Path, revision: str | None) -> Path:
         return Path(snapshot_download(str(source), revision=revision, allow_patterns=files))
     except (HfHubHTTPError, ValueError, OSError) as error:
         raise AdapterError(f"{source} at {revision or 'main'}: {' '.join(str(error).split())}") from error
-
-
-def write_card(folder: Path, *, tag: str = "v1.0.0", results: Sequence[Result] = ()) -> Path:
-    """Writes README.md of a run's `adapter/` folder from its run.json and exposure.json; returns its path.
-
-    `tag` is the revision that the card's example names. `results` become a table; without any the card says
-    that it reports none.
-    """
-    run = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-    exposure = json.loads((folder / "exposure.json").read_text(encoding="utf-8"))
-    base, data = (Pin(run[key]["source"], run[key]["commit"]) for key in ("base", "data"))
-    metadata = {
-        "base_model": base.source,
-        "library_name": "peft",
-        "pipeline_tag": "text-generation",
-        "license": "apache-2.0",
-        "datasets": [data.source],
-        "tags": ["lora", "sft", "trl", "table-workflows", f"view:{run['view']}"],
-    }
-    # the Hub takes ids of repositories here; a folder that the run read is no such id
-    if base.commit is None:
-        del metadata["base_model"]
-    if data.commit is None:
-        del metadata["datasets"]
-    card = render(
-        "adapter.md",
-        metadata=yaml.safe_dump(metadata, sort_keys=False),
-        run=run,
-        base=base,
-        rule=view(run["view"]).rule,
-        exposure=exposure,
-        tag=tag,
-        results=results,
-    )
-    path = folder / "README.md"
-    path.write_text(card, encoding="utf-8")
-    return path

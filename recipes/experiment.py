@@ -119,6 +119,8 @@ def expand(experiment: Experiment, out: Path) -> list[Step]:
     ]
     for adapter, label in evaluated:
         steps.append(_evaluation(experiment, declared.repo, declared.tag, adapter, label, out))
+        if adapter:
+            steps.append(_card(experiment, adapter, label, out))
     report = ["report", experiment_file(out), "--records", str(out / "records"), "--out", str(out / "report")]
     steps.append(Step("report", "Write the report.", report))
     return steps
@@ -172,6 +174,12 @@ def _evaluation(experiment: Experiment, data: str, tag: str, adapter: str, label
     command += ["--device", experiment.device]
     what = f"Evaluate {adapter or f'{experiment.base} untuned'} under each view, through lm-eval."
     return Step(f"evaluate {label}", what, [*command, "--out", str(out / "records" / label)])
+
+
+def _card(experiment: Experiment, adapter: str, label: str, out: Path) -> Step:
+    command = ["adapters", "card", adapter, "--records", str(out / "records" / label)]
+    what = f"Put the results on the card of {adapter}; its tag stays where it is."
+    return Step(f"card {label}", what, [*command, "--tag", experiment.adapter_tag])
 
 
 def run(name: str, out: Path, environment: dict[str, str]) -> dict[str, float]:

@@ -33,7 +33,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl import SFTConfig, get_peft_config, get_quantization_config
 
 from stsr.generators.declaration import DeclarationError
-from stsr.hub_cards.adapters import AdapterError, proof_ids, prove, write_card
+from stsr.hub_cards.adapter_card import write_card
+from stsr.hub_cards.adapters import AdapterError, proof_ids, prove
 from stsr.hub_cards.pins import Pin, PinError, pin
 from stsr.hub_cards.publish import RepoType
 from stsr.recipes import exposure

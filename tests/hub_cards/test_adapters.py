@@ -1,16 +1,14 @@
-"""Adapters: what PEFT lets pass in silence is refused, what is right loads, and a card says what was run."""
+"""Adapters: what PEFT lets pass in silence is refused, what is right loads and is proven."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import yaml
 from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import Qwen3Config, Qwen3ForCausalLM
@@ -18,13 +16,11 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from stsr.hub_cards.adapters import (
     PROOF_PROMPT,
     AdapterError,
-    Result,
     effect,
     load_proven,
     load_strict,
     proof_ids,
     prove,
-    write_card,
 )
 from stsr.hub_cards.publish import publish_folder
 
@@ -203,76 +199,3 @@ def test_the_proofs_prompt_is_one_user_message_without_thinking(tok: Any) -> Non
     expected = f"{user}<|im_start|>assistant\n<think>\n\n</think>\n\n"
     (ids,) = proof_ids(tok).tolist()
     assert tok.decode(ids) == expected
-
-
-# Card
-
-
-@pytest.fixture
-def run_folder(tmp_path: Path) -> Path:
-    run = {
-        "adapter": "stsr/tiny-h4-full-s7",
-        "view": "full",
-        "base": {"source": "stsr/tiny-base", "commit": "b" * 40},
-        "data": {"source": "stsr/table-workflows", "config": "h4-full", "commit": "d" * 40},
-        "recipe": {"learning_rate": 0.002, "lora_target_modules": ["q_proj"], "seed": 7},
-        "versions": {"torch": "2.13.0"},
-        "final_loss": 0.25,
-        "proof": {"keys": 70, "missing": 0, "unexpected": 0, "effect": 1.5, "sha256": "e" * 64},
-    }
-    exposure = dict.fromkeys(
-        [
-            "rows",
-            "distinct_rows",
-            "presentations",
-            "workflows",
-            "input_tokens",
-            "supervised_tokens",
-            "longest_row",
-        ],
-        800,
-    )
-    (tmp_path / "run.json").write_text(json.dumps(run))
-    (tmp_path / "exposure.json").write_text(json.dumps({**exposure, "order_sha256": "f" * 64}))
-    return tmp_path
-
-
-def test_a_card_tells_the_hub_and_the_reader(run_folder: Path) -> None:
-    text = write_card(run_folder).read_text()
-    _, metadata, body = text.split("---\n", 2)
-    assert yaml.safe_load(metadata) == {
-        "base_model": "stsr/tiny-base",
-        "library_name": "peft",
-        "pipeline_tag": "text-generation",
-        "license": "apache-2.0",
-        "datasets": ["stsr/table-workflows"],
-        "tags": ["lora", "sft", "trl", "table-workflows", "view:full"],
-    }
-    assert f'from_pretrained("stsr/tiny-base", revision="{"b" * 40}")' in body
-    assert 'PeftModel.from_pretrained(base, "stsr/tiny-h4-full-s7", revision="v1.0.0")' in body
-    for part in (
-        "| `learning_rate` | `0.002` |",
-        '| `lora_target_modules` | `["q_proj"]` |',
-        "70 weights, 0 missing",
-    ):
-        assert part in body
-    assert "This card reports none" in body
-
-
-def test_a_card_shows_results_as_k_of_n(run_folder: Path) -> None:
-    """9/10 and 0/0: a share of nothing is a dash."""
-    results = [Result("h4 full, free run", 9, 10, 59.6, 98.2), Result("h4 recovery", 0, 0, 0.0, 100.0)]
-    body = write_card(run_folder, results=results, tag="v2.0.0").read_text()
-    assert "| h4 full, free run | 9/10 | 90.0 | 59.6 to 98.2 |" in body
-    assert "| h4 recovery | 0/0 | - |" in body
-    assert 'revision="v2.0.0"' in body
-    assert "This card reports none" not in body
-
-
-def test_a_card_names_no_folder_as_a_repository(run_folder: Path) -> None:
-    run = json.loads((run_folder / "run.json").read_text())
-    run["base"] = {"source": "out/tiny-base", "commit": "sha256:" + "0" * 64}
-    run["data"] |= {"source": "out/data", "commit": "sha256:" + "1" * 64}
-    (run_folder / "run.json").write_text(json.dumps(run))
-    metadata = yaml.safe_load(write_card(run_folder).read_text().split("---\n", 2)[1])
-    assert not {"base_model", "datasets"} & metadata.keys()

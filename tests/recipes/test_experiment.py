@@ -28,7 +28,9 @@ def test_the_quickstart_is_the_crossover_that_the_readme_promises():
         "publish tiny-h4-compact",
         "evaluate untuned",
         "evaluate tiny-h4-full",
+        "card tiny-h4-full",
         "evaluate tiny-h4-compact",
+        "card tiny-h4-compact",
         "report",
     ]
     assert EXPERIMENT.tasks == [
