@@ -7,7 +7,6 @@ import shlex
 from pathlib import Path
 
 from stsr.generators.dataset import read_declaration
-from stsr.generators.declaration import load
 from stsr.recipes import experiment as graph
 from stsr.recipes.lock import held
 
@@ -23,7 +22,7 @@ def run(name: str, out: Path, dry_run: bool) -> None:
     The Hub's store is `out/hub`, so that two runs never compete for one name and tag. Raises BusyError if
     another process runs into `out`.
     """
-    experiment = load(graph.Experiment, graph.find(name))
+    experiment = graph.read_experiment(graph.find(name))
     if dry_run:
         for step in graph.expand(experiment, out):
             print(f"# {step.say}\n{shlex.join(['stsr', *step.command])}")

@@ -10,6 +10,7 @@ state: interrupt it anywhere and type it again. Steps run one after the other ag
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import signal
 import subprocess
@@ -21,7 +22,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from stsr.generators.dataset import read_declaration
-from stsr.generators.declaration import DeclarationError, load
+from stsr.generators.declaration import DeclarationError, load, read
+from stsr.recipes.names import fill
 
 
 class StepFailed(RuntimeError):
@@ -59,17 +61,29 @@ class Experiment:
 
     def adapter(self, view: str, seed: int) -> str:
         """Hub id of the adapter trained on `view` with `seed`."""
-        try:
-            return self.adapters.format(view=view, seed=seed)
-        except (KeyError, IndexError, ValueError):
-            raise DeclarationError(
-                f"adapters {self.adapters!r}: only {{view}} and {{seed}} stand for something"
-            ) from None
+        return fill(self.adapters, view, seed)
 
     @property
     def tasks(self) -> list[str]:
         """lm-eval task names: every evaluation under every view."""
         return [f"stsr_{kind}_h{self.horizon}_{view}" for kind in self.evaluations for view in self.views]
+
+
+def read_experiment(path: Path) -> Experiment:
+    """The experiment of a file. Raises DeclarationError where it contradicts the recipe that it names."""
+    experiment = load(Experiment, path)
+    recipe, trains = read(recipes_folder() / experiment.recipe), f"but {experiment.recipe} trains"
+    for view in experiment.views:
+        for seed in experiment.seeds:
+            declared = experiment.adapter(view, seed)
+            trained = fill(str(recipe.get("adapter_name")), view, seed)
+            if declared != trained:
+                raise DeclarationError(f"{path}: adapters names {declared}, {trains} {trained}")
+        config = fill(str(recipe.get("data_config")), view, 0)
+        horizon = re.search(r"\bh(\d+)\b", config)
+        if horizon and int(horizon[1]) != experiment.horizon:
+            raise DeclarationError(f"{path}: horizon is {experiment.horizon}, {trains} on {config}")
+    return experiment
 
 
 class Step(NamedTuple):
@@ -188,7 +202,7 @@ def run(name: str, out: Path, environment: dict[str, str]) -> dict[str, float]:
     `environment` is the whole environment of the commands. A step done before keeps its longest time,
     since a repeated step only looks. Raises StepFailed. When this process ends, so does the step it runs.
     """
-    experiment = load(Experiment, find(name))
+    experiment = read_experiment(find(name))
     out.mkdir(parents=True, exist_ok=True)
     Path(experiment_file(out)).write_text(find(name).read_text(encoding="utf-8"), encoding="utf-8")
     steps, times = expand(experiment, out), out / "seconds.json"

@@ -19,6 +19,7 @@ from trl import ModelConfig, SFTConfig
 
 from stsr.generators import views
 from stsr.generators.declaration import DeclarationError, build, read
+from stsr.recipes.names import fill
 
 
 class TrainError(ValueError):
@@ -232,7 +233,7 @@ def _filled(own: Own, view: str, seed: int) -> Own:
         raise TrainError(f"data_config {own.data_config!r} has no {{view}}, so the view would change nothing")
     values = asdict(own)
     for key in ("adapter_name", "data_config"):
-        values[key] = values[key].replace("{view}", view).replace("{seed}", str(seed))
+        values[key] = fill(values[key], view, seed)
     return Own(**values)
 
 

@@ -1,15 +1,17 @@
 """Protects: an experiment expands into the commands that its file declares, in order, with ids and tags."""
 
+import doctest
 import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from stsr.generators.declaration import DeclarationError, load
-from stsr.recipes.experiment import Experiment, StepFailed, expand, find, recipes_folder, run
+from stsr.generators.declaration import DeclarationError
+from stsr.recipes import names
+from stsr.recipes.experiment import StepFailed, expand, find, read_experiment, recipes_folder, run
 
-EXPERIMENT = load(Experiment, find("quickstart"))
+EXPERIMENT = read_experiment(find("quickstart"))
 
 
 def test_the_quickstart_is_the_crossover_that_the_readme_promises():
@@ -68,9 +70,40 @@ def test_every_seed_gets_its_pair():
     "path", sorted((recipes_folder() / "experiments").glob("*.yaml")), ids=lambda p: p.stem
 )
 def test_every_experiment_names_files_that_exist(path):
-    experiment = load(Experiment, path)
+    experiment = read_experiment(path)
     for name in (*experiment.datasets, experiment.recipe, experiment.base_folder):
         assert (recipes_folder() / name).exists()
+
+
+@pytest.mark.parametrize(
+    ("declared", "wrong", "message"),
+    [
+        (
+            "adapters: stsr/tiny-h4-{view}",
+            "adapters: stsr/tiny-{view}-h4",
+            "adapters names stsr/tiny-full-h4, but sft/tiny.yaml trains stsr/tiny-h4-full",
+        ),
+        (
+            "adapters: stsr/tiny-h4-{view}",
+            "adapters: stsr/tiny-h4-{view}-s{seed}",
+            r"names stsr/tiny-h4-full-s\d+, but .* trains stsr/tiny-h4-full",
+        ),
+        ("horizon: 4", "horizon: 16", "horizon is 16, but sft/tiny.yaml trains on h4-full"),
+        (
+            "adapters: stsr/tiny-h4-{view}",
+            "adapters: stsr/{name}",
+            "only {view} and {seed} stand",
+        ),
+        ("adapters: stsr/tiny-h4-{view}", "adapters: stsr/tiny", "needs {view} and {seed} to name each one"),
+    ],
+)
+def test_an_experiment_that_contradicts_its_recipe_is_refused(tmp_path, declared, wrong, message):
+    text = find("quickstart").read_text()
+    assert text.count(declared) == 1
+    (tmp_path / "e.yaml").write_text(text.replace(declared, wrong))
+    with pytest.raises(DeclarationError, match=message) as error:
+        read_experiment(tmp_path / "e.yaml")
+    assert len(str(error.value).splitlines()) == 1
 
 
 def test_an_unknown_experiment_names_the_alternatives():
@@ -87,3 +120,7 @@ def test_a_failed_step_stops_the_run_and_says_how_to_go_on(tmp_path, monkeypatch
     with pytest.raises(StepFailed, match="the step 'build' failed; the same command continues"):
         run("quickstart", tmp_path / "out", dict(os.environ))
     assert not (tmp_path / "out/seconds.json").exists()
+
+
+def test_examples():
+    assert doctest.testmod(names).failed == 0
