@@ -7,6 +7,7 @@
 | a view's name | train, development, test | a decision of a reference path |
 | short-VIEW | train, development | the same, short workflows alone |
 | workflows | train, development, test, rest | a whole workflow |
+| pilot, extension | test | an official test variation: its number, and nothing that was looked at |
 | extension-plan | test | a rollout that was planned and never run |
 
 Invariant: the same declaration, catalogue and splits give the same rows on any machine. A folder is whole or
@@ -33,7 +34,7 @@ from stsr.generators.parquet import Writer
 from stsr.generators.scienceworld.actions import EXTRACTION
 from stsr.generators.scienceworld.catalogue import Workflow, read_catalogue
 from stsr.generators.scienceworld.extension import plan
-from stsr.generators.scienceworld.rows import decision_rows, parse_row_id, workflow_row
+from stsr.generators.scienceworld.rows import decision_rows, parse_row_id, variation_row, workflow_row
 from stsr.generators.scienceworld.splits import read_splits, split_of, workflows_of
 from stsr.generators.scienceworld.views import view
 
@@ -67,6 +68,9 @@ DECISION_SCHEMA = pa.schema(
 )
 """Columns of a view config; the card documents each."""
 WORKFLOW_SCHEMA = pa.schema([("id", pa.string()), *_TASK, ("definition", pa.string())])
+VARIATION_SCHEMA = pa.schema(
+    [("id", pa.string()), ("family", pa.string()), ("seed", pa.int64()), ("official", pa.string())]
+)
 PLAN_SCHEMA = pa.schema(
     [
         ("id", pa.string()),
@@ -194,6 +198,9 @@ def _write_all(declaration: Declaration, folder: Path, manifest: Manifest) -> No
     for split in (*SPLITS, "rest"):
         chosen = [w for w in read_catalogue().usable if split_of(w.id) == split]
         jobs.append(("workflows", split, WORKFLOW_SCHEMA, map(workflow_row, chosen)))
+    for name in ("pilot", "extension"):
+        variations = map(variation_row, getattr(splits, name))
+        jobs.append((name, "test", VARIATION_SCHEMA, variations))
     planned = ({**p._asdict(), "id": p.id, "family": p.family} for p in plan())
     jobs.append(("extension-plan", "test", PLAN_SCHEMA, planned))
     for config, split, schema, rows in tqdm(jobs, desc="build", unit="file"):

@@ -80,3 +80,14 @@ def workflow_row(workflow: Workflow) -> Row:
         "seed": workflow.variation,
         "definition": json.dumps(workflow.to_json(), sort_keys=True, ensure_ascii=False),
     }
+
+
+def variation_row(task: str) -> Row:
+    """A task of which only the number is known: an official test variation."""
+    variation = parse(task)
+    return {
+        "id": task,
+        "family": variation.family,
+        "seed": variation.number,
+        "official": variation.official,
+    }

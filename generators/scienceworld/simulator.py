@@ -35,12 +35,12 @@ from stsr.generators.scienceworld.states import Outcome, Seen
 from stsr.generators.scienceworld.variations import Variation
 
 JVM_FLAGS = (
-    "-Xmx256m",
+    "-Xmx200m",
     "-XX:+UseSerialGC",
     "-XX:+UnlockExperimentalVMOptions",
     "-XX:hashCode=2",
 )
-"""Little memory, and one identity hash for all objects: sets then iterate in order of insertion."""
+"""Under 300 MB in all, and one identity hash for all objects: sets then iterate in order of insertion."""
 SIMPLIFICATION = ""
 """None of the simulator's simplifications. The paper names none, and its counts do not tell."""
 JAR_SHA256 = "f4e1fdce0cdabe1bab7128a7e78ea820210d9db3c28d7272bcbbc3f3a1c5f0d7"
@@ -199,8 +199,9 @@ class Simulator:
         try:
             return getattr(self._interface, function)(*arguments)
         except Py4JJavaError as error:
+            said = _first_line(error)
             self.close()  # whatever state it is in now is nobody's
-            raise SimulatorDied(f"{self._where}: {function} failed: {error.java_exception}") from error
+            raise SimulatorDied(f"{self._where}: {function} failed in the JVM: {said}") from error
         except (Py4JNetworkError, OSError) as error:
             self.close()
             raise SimulatorDied(f"{self._where}: the JVM ended or did not answer to {function}") from error
@@ -245,6 +246,14 @@ class GoldSimulator(Simulator):
 def _refuse_test(variation: Variation) -> None:
     if variation.official == "test":
         raise TestPathError(f"{variation.id} is an official test variation: its reference path stays unknown")
+
+
+def _first_line(error: Any) -> str:
+    """What a Java exception says; asking for it is a call of the JVM, which may be beyond answering."""
+    try:
+        return str(error.java_exception).partition("\n")[0]
+    except Exception as failure:
+        return f"it could not say why ({type(failure).__name__})"
 
 
 # -- the JVM's process
