@@ -54,6 +54,9 @@ TASK_SCHEMA = pa.schema(
 )
 """Columns of a tasks config."""
 
+STATISTICS = ["id", "task", "fingerprint", "family", "horizon", "seed", "stage"]
+"""Columns that get minimum and maximum a row group. Those of prompts would only fill the file's footer."""
+
 CANARY = pa.field("canary", pa.string())
 """The last column of every config of a data set that declares a canary."""
 
@@ -68,7 +71,9 @@ class Writer:
         self.schema = schema if canary is None else schema.append(CANARY)
         self.buffer: list[dict[str, Any]] = []
         self.content = hashlib.sha256()
-        self.file = pq.ParquetWriter(path, self.schema, compression="zstd", write_page_index=True)
+        self.file = pq.ParquetWriter(
+            path, self.schema, compression="zstd", write_page_index=True, write_statistics=STATISTICS
+        )
 
     def add(self, row: dict[str, Any]) -> None:
         """Adds one row."""
