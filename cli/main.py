@@ -14,6 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
+from stsr.cli import evaluating
 from stsr.cli.running import PORT, QUICKSTART_HUB
 
 app = typer.Typer(
@@ -26,6 +27,8 @@ hub_app = typer.Typer(help="The Hub on loopback.")
 app.add_typer(hub_app, name="hub")
 adapters_app = typer.Typer(help="Published adapters.")
 app.add_typer(adapters_app, name="adapters")
+records_app = typer.Typer(help="Records of evaluations.")
+app.add_typer(records_app, name="records")
 
 Out = Annotated[Path, typer.Option(help="Folder for the result.")]
 
@@ -148,34 +151,62 @@ def pretrain(
 @app.command(name="eval")
 def evaluate(
     model: Annotated[str, typer.Option(help="Base model, ID or ID@REVISION.")],
-    tasks: Annotated[str, typer.Option(help="lm-eval task names, separated by commas.")],
+    tasks: Annotated[str, typer.Option(help="Names of tasks and groups, separated by commas: stsr tasks.")],
     out: Out,
-    data: Annotated[str, typer.Option(help="Data set, ID@REVISION.")] = "stsr/table-workflows@v1.1.0",
-    adapter: Annotated[str | None, typer.Option(help="Adapter, ID or ID@REVISION.")] = None,
-    split: Annotated[str, typer.Option(help="Split of the data set.")] = "test",
+    data: Annotated[str, typer.Option(help="Workflows, ID@REVISION.")] = "stsr/table-workflows@v1.1.0",
+    controls: Annotated[str, typer.Option(help="Controls, ID@REVISION.")] = "stsr/workflow-controls@v1.0.0",
+    adapter: Annotated[
+        list[str] | None, typer.Option(help="Adapter, ID or ID@REVISION; may be given several times.")
+    ] = None,
+    untuned: Annotated[bool, typer.Option(help="Also the base alone, beside adapters.")] = False,
+    split: Annotated[
+        str | None, typer.Option(help="Split of the data set; each task's own by default.")
+    ] = None,
     batch_size: Annotated[int, typer.Option(help="Prompts a batch.")] = 32,
     limit: Annotated[
         int | None, typer.Option(min=1, help="First N decisions or episodes of each task.")
     ] = None,
     dtype: Annotated[str, typer.Option(help="Parameter type of the model.")] = "auto",
     device: Annotated[str, typer.Option(help="cpu, cuda, ...; auto takes a GPU if there is one.")] = "auto",
+    resume: Annotated[bool, typer.Option(help="Continue what was interrupted, or refuse to.")] = True,
 ) -> None:
-    """Evaluate a model through lm-eval and leave a record of every decision and episode."""
-    import torch
+    """Evaluate a model through lm-eval and leave a record of every decision and episode.
 
-    from stsr.eval_tasks.evaluate import evaluate as run
+    The base is loaded once. With several models (adapters, --untuned), each has a folder of its own in --out.
+    """
+    evaluating.evaluate(
+        model=model, adapters=adapter or [], untuned=untuned, tasks=tasks, data=data, controls=controls,
+        split=split, out=out, batch_size=batch_size, limit=limit, dtype=dtype, device=device, resume=resume,
+    )  # fmt: skip
 
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    model_id, model_revision = _split_revision(model)
-    data_id, data_revision = _split_revision(data)
-    adapter_id, adapter_revision = _split_revision(adapter) if adapter else (None, None)
-    for path in run(
-        model=model_id, model_revision=model_revision, adapter=adapter_id, adapter_revision=adapter_revision,
-        tasks=tasks.split(","), data=data_id, data_revision=data_revision, split=split, out=out,
-        batch_size=batch_size, limit=limit, dtype=dtype, device=device,
-    ):  # fmt: skip
-        print(f"Records: {path}")
+
+@app.command()
+def tasks(
+    pattern: Annotated[str, typer.Argument(help="As 'stsr_*_h16_compact'.")] = "*",
+) -> None:
+    """List the lm-eval tasks and groups, each with what it asks."""
+    evaluating.list_tasks(pattern)
+
+
+@app.command()
+def regrade(
+    folder: Annotated[Path, typer.Argument(help="Folder with record files, searched in depth.")],
+    out: Out,
+) -> None:
+    """Score the raw outputs of records again, after a change of parser or verifier."""
+    evaluating.regrade(folder, out)
+
+
+@records_app.command()
+def push(
+    folder: Annotated[Path, typer.Argument(help="Folder with record files, searched in depth.")],
+    repo: Annotated[str, typer.Option(help="Hub id of the data set, for example me/stsr-records.")],
+    tag: Annotated[str | None, typer.Option(help="Tag to set.")] = None,
+    public: Annotated[bool, typer.Option(help="Make a new repository public.")] = False,
+    yes: Annotated[bool, typer.Option(help="Really publish to a Hub that is not on loopback.")] = False,
+) -> None:
+    """Publish records as a data set: one commit, read back and compared, then tagged."""
+    evaluating.push(folder, repo, tag, public, yes)
 
 
 @app.command()
@@ -239,11 +270,14 @@ def bench(
     quickstart: Annotated[Path, typer.Option(help="Results whose stage times to print.")] = Path(
         "out/quickstart"
     ),
+    peers: Annotated[Path, typer.Option(help="A Python that has reasoning-gym, to compare with.")] = Path(
+        ".venv-peers/bin/python"
+    ),
 ) -> None:
     """Print speed and memory of this machine: rows, builds, free runs and the quickstart's stages."""
     from stsr.cli import benchmark
 
-    benchmark.bench(quickstart)
+    benchmark.bench(quickstart, peers)
 
 
 @app.command()
@@ -281,16 +315,6 @@ def serve(
     from stsr.hub_cards.loopback.process import serve as run
 
     run(root, port, default_upstream() if upstream else None)
-
-
-def _split_revision(name: str) -> tuple[str, str | None]:
-    """ID@REVISION -> (ID, REVISION).
-
-    >>> _split_revision("stsr/tiny-base@v1.0.0"), _split_revision("stsr/tiny-base")
-    (('stsr/tiny-base', 'v1.0.0'), ('stsr/tiny-base', None))
-    """
-    base, _, revision = name.partition("@")
-    return base, revision or None
 
 
 _USAGE: Any = typer.BadParameter.__base__

@@ -1,16 +1,17 @@
-"""Our driver: one model on some tasks, through lm-eval, into one file of records a task.
+"""Our driver: one base model, alone or under adapters, on some tasks, into one file of records a task.
 
-    evaluate(model="Qwen/Qwen3-1.7B", model_revision=None, adapter=None, adapter_revision=None,
-             tasks=["stsr_oracle_h16", "stsr_free_run_h16"], data="stsr/table-workflows",
-             data_revision="v1.0.0", split="test", out=Path("out/base"), batch_size=16, limit=None,
-             dtype="bfloat16", device="cuda")
+    evaluate(model="Qwen/Qwen3-1.7B", model_revision=None, adapters=[None, Adapter("me/h16-full", "v1.0.0")],
+             tasks=["stsr_oracle_h16", "stsr_free_run_h16"],
+             sources={"workflows": ("stsr/table-workflows", "v1.1.0")}, split=None, out=Path("out/records"),
+             batch_size=16, limit=None, dtype="bfloat16", device="cuda")
 
-It calls what the `lm_eval` command calls, with the same tasks; what it adds is pinned revisions, a strict
-adapter, and records. Each task leaves `<task>.jsonl` (records) and `<task>.results.json` (lm-eval's numbers).
+It calls what the `lm_eval` command calls, with the same tasks; what it adds is pinned revisions, strict
+adapters, and records. Each task leaves `<task>.jsonl` (records) and `<task>.results.json` (numbers). The base
+is loaded once, whatever the number of adapters.
 
-Invariants: every revision is a commit or a content hash before anything is loaded; a file of records holds
-exactly one cell and appears whole or not at all; a finished task is not run again, and a file of another
-cell is an error, never merged or overwritten.
+Invariants: every revision is a commit or a content hash before anything is loaded; a file of records appears
+whole or not at all, and until then the journal beside it loses nothing (journal.py); a finished task is not
+run again, and a file of another cell is an error, never merged or overwritten.
 """
 
 from __future__ import annotations
@@ -19,39 +20,54 @@ import hashlib
 import json
 import math
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import lm_eval
 import torch
 from lm_eval.tasks import TaskManager
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
 
-from stsr.eval_tasks import records
-from stsr.eval_tasks.records import Cell, RecordError
-from stsr.eval_tasks.samples import records_from_samples
+from stsr.eval_tasks import suite
+from stsr.eval_tasks.journal import Journal
+from stsr.eval_tasks.records import Cell
 from stsr.eval_tasks.shared_prefix import SharedPrefixLM
-from stsr.eval_tasks.task import StsrTask
+from stsr.eval_tasks.suite import HARNESS
+from stsr.eval_tasks.task import SOURCES, StsrTask
 from stsr.hub_cards.pins import Pin, pin
-
-HARNESS = Path(__file__).with_name("harness")
-"""The folder of task files, for `lm_eval --include_path`."""
 
 
 class EvaluateError(ValueError):
     """A request that cannot be carried out. The message is one line that says what to do."""
 
 
+class Adapter(NamedTuple):
+    """An adapter that is asked for."""
+
+    source: str
+    """Hub id or folder."""
+    revision: str | None
+    """Branch, tag or commit; None is the default branch, and right for a folder."""
+
+    @property
+    def label(self) -> str:
+        """Name of its folder, where several models share one `out`."""
+        return Path(self.source).name
+
+
+UNTUNED = "untuned"
+"""Name of the base's folder, likewise."""
+
+
 @dataclass(frozen=True)
 class _Job:
-    """One task to run: what its file must hold."""
+    """One task to run under one model: what its file must hold."""
 
     task: StsrTask
-    cell: Cell
-    ids: list[str]
-    path: Path
+    journal: Journal
 
     @property
     def name(self) -> str:
@@ -62,59 +78,98 @@ def evaluate(
     *,
     model: str,
     model_revision: str | None,
-    adapter: str | None,
-    adapter_revision: str | None,
+    adapters: Sequence[Adapter | None],
     tasks: list[str],
-    data: str,
-    data_revision: str | None,
-    split: str,
+    sources: Mapping[str, tuple[str, str | None]],
+    split: str | None,
     out: Path,
     batch_size: int,
     limit: int | None,
     dtype: str,
     device: str,
+    resume: bool = True,
 ) -> list[Path]:
-    """Runs `tasks` (tasks or groups) and returns the files of records, in order.
+    """Runs `tasks` (tasks or groups) under each of `adapters`; returns the files of records, in order.
 
-    `model`, `adapter` and `data` are Hub ids or folders; a revision of None is the default branch.
-    `dtype` is a torch type such as "bfloat16", or "auto" for the checkpoint's. `limit` is the number of
-    decisions (oracle) or episodes (free run) of each task.
+    None among `adapters` is the base alone. With more than one, each has a folder of its own in `out`.
+    `sources` says where each data set of the tasks is, as a pair (Hub id or folder, revision) for "workflows"
+    and "controls"; a revision of None is the default branch. A split of None is each task's own. `dtype` is a
+    torch type such as "bfloat16", or "auto" for the checkpoint's. `limit` is the number of decisions or
+    episodes of each task. A run that was interrupted continues; `resume=False` refuses to.
 
     Raises EvaluateError, RecordError (a file of another cell), PinError, DataError, AdapterError or
     PromptTooLongError.
     """
     if dtype != "auto" and not isinstance(getattr(torch, dtype, None), torch.dtype):
         raise EvaluateError(f"unknown dtype {dtype!r}; there are auto, float32, bfloat16, float16")
-    base, dataset = pin(model, model_revision, "model"), pin(data, data_revision, "dataset")
-    extra = pin(adapter, adapter_revision, "model") if adapter else None
+    folders = _folders(adapters, out)
+    base = pin(model, model_revision, "model")
     tokenizer = AutoTokenizer.from_pretrained(base.source, revision=base.commit)
     if dtype == "auto":
         dtype = str(AutoConfig.from_pretrained(base.source, revision=base.commit).dtype).removeprefix(
             "torch."
         )
+    loaded, pins = _load(tasks, sources, split)
     common = {
         "model": base.source,
         "model_revision": base.revision,
-        "adapter": extra.source if extra else "",
-        "adapter_revision": extra.revision if extra else "",
-        "data": dataset.source,
-        "data_revision": dataset.revision,
-        "split": split,
         "chat_template": template_hash(tokenizer),
         "dtype": dtype,
         "backend": SharedPrefixLM.__name__,
     }
-    jobs = [_job(task, common, out, limit) for task in _load(tasks, dataset, split)]
-    missing = [job for job in jobs if not _kept(job)]
-    if missing:
-        network = load_model(base, extra, tokenizer, dtype, device)
-        lm = SharedPrefixLM(
-            pretrained=network, tokenizer=tokenizer, batch_size=batch_size, enable_thinking=False
-        )
-        out.mkdir(parents=True, exist_ok=True)
-        for job in missing:
-            _run(job, lm, limit)
-    return [job.path for job in jobs]
+    jobs: dict[Adapter | None, list[_Job]] = {}
+    extras: dict[Adapter, Pin] = {}
+    for adapter, folder in folders.items():
+        if adapter:
+            extras[adapter] = pin(adapter.source, adapter.revision, "model")
+        named = common | _adapter_fields(extras.get(adapter) if adapter else None)
+        jobs[adapter] = [_job(task, named, pins[task.source], folder, limit) for task in loaded]
+    missing = {a: [job for job in todo if not job.journal.complete] for a, todo in jobs.items()}
+    if not resume:
+        _refuse_begun([job for todo in missing.values() for job in todo])
+    if any(missing.values()):
+        network = load_model(base, dtype, device)
+        # The base alone comes first: an adapter wraps its layers.
+        for adapter in sorted(missing, key=lambda adapter: adapter is not None):
+            if not missing[adapter]:
+                continue
+            if adapter:
+                network = add_adapter(network, extras[adapter], tokenizer, f"adapter-{len(extras)}")
+            lm = SharedPrefixLM(
+                pretrained=network, tokenizer=tokenizer, batch_size=batch_size, enable_thinking=False
+            )
+            for job in missing[adapter]:
+                _run(job, lm, limit)
+            if adapter:
+                network = drop_adapter(network)
+    return [job.journal.path for todo in jobs.values() for job in todo]
+
+
+def _folders(adapters: Sequence[Adapter | None], out: Path) -> dict[Adapter | None, Path]:
+    """Where the records of each model go."""
+    if len(adapters) == 1:
+        return {adapters[0]: out}
+    labels = [adapter.label if adapter else UNTUNED for adapter in adapters]
+    for label in labels:
+        if labels.count(label) > 1:
+            raise EvaluateError(f"{labels.count(label)} models are called {label!r}; give them apart")
+    return {adapter: out / label for adapter, label in zip(adapters, labels, strict=True)}
+
+
+def _adapter_fields(extra: Pin | None) -> dict[str, str]:
+    return {
+        "adapter": extra.source if extra else "",
+        "adapter_revision": extra.revision if extra else "",
+    }
+
+
+def _refuse_begun(jobs: list[_Job]) -> None:
+    for job in jobs:
+        if job.journal.begun:
+            raise EvaluateError(
+                f"{job.journal.path.parent} holds an unfinished {job.name}: continue it with --resume, or "
+                "choose another folder"
+            )
 
 
 def template_hash(tokenizer: PreTrainedTokenizerBase) -> str:
@@ -124,90 +179,103 @@ def template_hash(tokenizer: PreTrainedTokenizerBase) -> str:
     return hashlib.sha256(tokenizer.get_chat_template().encode()).hexdigest()[:16]
 
 
-def load_model(
-    base: Pin, adapter: Pin | None, tokenizer: PreTrainedTokenizerBase, dtype: str, device: str
-) -> torch.nn.Module:
-    """The base, with the adapter on it if there is one.
-
-    Raises AdapterError for keys that don't fit, and for an adapter that changes no logit.
-    """
+def load_model(base: Pin, dtype: str, device: str) -> torch.nn.Module:
+    """The base alone, in evaluation mode."""
     loaded = AutoModelForCausalLM.from_pretrained(
         base.source, revision=base.commit, dtype=getattr(torch, dtype)
     )
     network: torch.nn.Module = loaded.to(device).eval()
-    if adapter is None:
-        return network
+    return network
+
+
+def add_adapter(
+    network: torch.nn.Module, adapter: Pin, tokenizer: PreTrainedTokenizerBase, name: str
+) -> torch.nn.Module:
+    """The network with the adapter on it and active.
+
+    Raises AdapterError for keys that don't fit, and for an adapter that changes no logit.
+    """
     from stsr.hub_cards.adapters import load_proven, proof_ids  # peft is needed for adapters alone
 
     tuned: torch.nn.Module = load_proven(
-        network, adapter.source, proof_ids(tokenizer), revision=adapter.commit
+        network, adapter.source, proof_ids(tokenizer), revision=adapter.commit, name=name
     ).model
     return tuned
 
 
-def _load(names: list[str], data: Pin, split: str) -> list[StsrTask]:
-    """The tasks behind names of tasks and groups, with their data."""
-    metadata = {"stsr_data": data.source, "stsr_split": split}
-    if data.commit:
-        metadata["stsr_revision"] = data.commit
-    manager = TaskManager(include_path=str(HARNESS), include_defaults=False, metadata=metadata)
+def drop_adapter(network: Any) -> torch.nn.Module:
+    """The base alone again, its weights untouched."""
+    base: torch.nn.Module = network.unload()
+    return base
+
+
+def _load(
+    names: list[str], sources: Mapping[str, tuple[str, str | None]], split: str | None
+) -> tuple[list[StsrTask], dict[str, Pin]]:
+    """The tasks behind names of tasks and groups, with data; and the pins of the data sets that they read."""
+    manager = TaskManager(include_path=str(HARNESS), include_defaults=False)
     for name in names:
         if name not in manager.all_tasks:
             raise EvaluateError(f"no task {name!r}; there are {', '.join(manager.all_tasks)}")
-    return list(manager.load(list(dict.fromkeys(names)))["tasks"].values())
+    pins = {name: pin(*sources[name], "dataset") for name in _needed(names) if name in sources}
+    metadata = {"stsr_split": split} if split else {}
+    for name, found in pins.items():
+        data, revision = SOURCES[name]
+        metadata[data] = found.source
+        if found.commit:
+            metadata[revision] = found.commit
+    manager = TaskManager(include_path=str(HARNESS), include_defaults=False, metadata=metadata)
+    return list(manager.load(list(dict.fromkeys(names)))["tasks"].values()), pins
 
 
-def _job(task: StsrTask, common: dict[str, str], out: Path, limit: int | None) -> _Job:
+def _needed(names: list[str]) -> list[str]:
+    """Data sets that the tasks behind `names` read."""
+    tasks = suite.members()
+    made = suite.groups(tasks)
+    tasks |= suite.fast(tasks, made)
+    made["stsr_fast"] = suite.fast_group(tasks)
+    return list(dict.fromkeys(tasks[leaf].source for name in names for leaf in suite.leaves(name, made)))
+
+
+def _job(task: StsrTask, common: dict[str, str], data: Pin, folder: Path, limit: int | None) -> _Job:
     docs = task.task_docs.select(range(min(limit or len(task.task_docs), len(task.task_docs))))
-    runs = [task.begin(doc) for doc in docs]
-    first = runs[0].state.task
-    view = runs[0].id.rpartition("@")[2]
-    cell = Cell(**common, family=first.family, horizon=first.horizon, view=view)
-    return _Job(task, cell, [run.id for run in runs], out / f"{task.task_name}.jsonl")
-
-
-def _kept(job: _Job) -> bool:
-    """Whether the job's file is there and complete. Raises RecordError if it holds anything else."""
-    if not job.path.exists():
-        return False
-    found = list(records.read([job.path]))
-    for record in found:
-        if fields := records.differing(record.cell, job.cell):
-            told = ", ".join(f"{f} {getattr(record.cell, f)!r}, not {getattr(job.cell, f)!r}" for f in fields)
-            raise RecordError(f"{job.path} holds another cell: {told}; choose another folder")
-    ids = {record.id for record in found}
-    if more := ids - set(job.ids):
-        raise RecordError(
-            f"{job.path} holds {len(more)} records that are not asked for, such as {min(more)}; "
-            "choose another folder or a larger limit"
+    cells = {}
+    for run in map(task.begin, docs):
+        cells[run.id] = Cell(
+            **common,
+            data=data.source,
+            data_revision=data.revision,
+            split=str(task.config.test_split),
+            family=run.state.task.family,
+            horizon=run.state.task.horizon,
+            view=run.id.rpartition("@")[2],
+            condition=task.condition,
         )
-    return len(ids) == len(job.ids)
+    return _Job(task, Journal(folder / f"{task.task_name}.jsonl", cells))
 
 
 def _run(job: _Job, lm: SharedPrefixLM, limit: int | None) -> None:
-    """Runs one task and writes its two files, the records last: whoever finds them finds the numbers too."""
-    # lm_eval.evaluate is the core of simple_evaluate, without its report on the machine (seconds a call).
-    results = lm_eval.evaluate(
-        lm, {"tasks": {job.name: job.task}}, limit=limit, bootstrap_iters=0, apply_chat_template=True
-    )
-    found = records_from_samples(results["samples"][job.name], job.cell)
-    if [record.id for record in found] != job.ids:
-        raise EvaluateError(
-            f"{job.name}: lm-eval returned other documents than the data set's first {len(job.ids)}"
+    """Runs what is missing of one task. The records appear last: whoever finds them finds the numbers too."""
+    with job.journal as journal:
+        job.task.journal = journal
+        # lm_eval.evaluate is the core of simple_evaluate, without its report on the machine (seconds a call).
+        results = lm_eval.evaluate(
+            lm, {"tasks": {job.name: job.task}}, limit=limit, bootstrap_iters=0, apply_chat_template=True
         )
-    report = {
-        "task": job.name,
-        "task_version": results["versions"][job.name],
-        "stsr": version("stsr"),
-        "lm_eval": version("lm_eval"),
-        "cell": asdict(job.cell),
-        "records": len(found),
-        "results": _numbers(results["results"][job.name]),
-        "higher_is_better": results["higher_is_better"][job.name],
-    }
-    numbers = json.dumps(report, indent=2, sort_keys=True, allow_nan=False)
-    _write(job.path.with_suffix(".results.json"), f"{numbers}\n")
-    _write(job.path, "".join(f"{records.to_json(record)}\n" for record in found))
+        job.task.journal = None
+        report = {
+            "task": job.name,
+            "task_version": results["versions"][job.name],
+            "stsr": version("stsr"),
+            "lm_eval": version("lm_eval"),
+            "cell": asdict(next(iter(journal.cells.values()))),
+            "records": len(journal.cells),
+            "results": _numbers(results["results"][job.name]),
+            "higher_is_better": results["higher_is_better"][job.name],
+        }
+        numbers = json.dumps(report, indent=2, sort_keys=True, allow_nan=False)
+        _write(journal.path.with_suffix(".results.json"), f"{numbers}\n")
+        journal.finish()
 
 
 def _numbers(results: dict[str, Any]) -> dict[str, float | None]:

@@ -1,8 +1,10 @@
 """Scores of single results, and their aggregates with standard errors over tasks. Pure.
 
-`oracle` and `free_run` are lm-eval `process_results` functions; the others aggregate. Tasks are the sampling
-unit, so standard errors are clustered by task. lm-eval has no such error bar for custom aggregates; a metric
-called `X_stderr` right after `X` takes the place of the one it would print.
+`oracle`, `branching`, `probe`, `choice`, `free_run`, `free_run_legal` and `matched_error` are lm-eval
+`process_results` functions; the others aggregate. Tasks are the sampling unit, so standard errors are
+clustered by task; tasks that share a seed, such as the two of a pair, are one cluster. lm-eval has no such
+error bar for custom aggregates; a metric called `X_stderr` right after `X` takes the place of the one it
+would print.
 
 Invariant: every key is returned for every document (ranks must agree on keys); a value that is undefined for
 a document is None, and an aggregate over nothing is NaN, never 0.
@@ -19,7 +21,7 @@ from typing import Any
 
 Scores = dict[str, Any]
 TaskValue = Mapping[str, Any]
-"""{"task": id, "value": float or None}; `clean_path` items also carry "horizon"."""
+"""{"task": id, "value": float or None}; `clean_path` and `both` items also carry "horizon", their number."""
 
 POST4_FROM = 5
 """First stage that counts as post-4."""
@@ -27,20 +29,60 @@ POST4_FROM = 5
 
 def oracle(doc: Mapping[str, Any], results: Sequence[str]) -> Scores:
     """Scores of one oracle-prefix probe. `results` is its one JSON result (episodes.Probe.result)."""
-    probe = json.loads(results[0])
-    agree, stage = float(probe["agree"]), probe["stage"]
+    return _oracle(doc, json.loads(results[0]))
+
+
+def _oracle(doc: Mapping[str, Any], found: Mapping[str, Any]) -> Scores:
+    agree = float(found["agree"])
     values = {
         "agreement": agree,
-        "post4": agree if stage >= POST4_FROM else None,
-        "legal": float(probe["turn"]["verdict"] == "accepted"),
+        "post4": agree if found["stage"] >= POST4_FROM else None,
+        "legal": _legal(found),
     }
-    path = {"task": probe["task"], "horizon": doc["horizon"], "value": agree}
-    return _with_tasks(probe["task"], values) | {"clean_path": path, "clean_path_stderr": path}
+    path = {"task": found["task"], "horizon": doc["horizon"], "value": agree}
+    return _with_tasks(found["task"], values) | {"clean_path": path, "clean_path_stderr": path}
+
+
+def branching(doc: Mapping[str, Any], results: Sequence[str]) -> Scores:
+    """As `oracle`, where several calls can be legal: legal non-canonical ones, and progress, apart."""
+    found = json.loads(results[0])
+    values = {
+        "noncanonical": float(_legal(found) and not found["agree"]),
+        "progress": float(found["progress"]),
+    }
+    return _oracle(doc, found) | _with_tasks(found["task"], values)
+
+
+def probe(doc: Mapping[str, Any], results: Sequence[str]) -> Scores:
+    """Scores of a single decision of a task, without what needs a whole path."""
+    found = json.loads(results[0])
+    return _with_tasks(found["task"], {"agreement": float(found["agree"]), "legal": _legal(found)})
+
+
+def choice(doc: Mapping[str, Any], results: Sequence[str]) -> Scores:
+    """Scores of a choice by likelihood. `both` aggregates over the two tasks of a pair."""
+    found = json.loads(results[0])
+    agree = float(found["agree"])
+    pair = {"task": _cluster(found["task"]), "horizon": PAIR, "value": agree}
+    tied = len(set(found["logprobs"])) < len(found["logprobs"])
+    values = {"choice": agree, "tie": float(tied)}
+    return _with_tasks(found["task"], values) | {"both": pair, "both_stderr": pair}
+
+
+PAIR = 2
+"""Tasks of a pair."""
+
+
+def _legal(found: Mapping[str, Any]) -> float:
+    return float(found["turn"]["verdict"] == "accepted")
 
 
 def free_run(doc: Mapping[str, Any], results: Sequence[str]) -> Scores:
     """Scores of one episode. `results` is its one JSON result (episodes.Episode.result)."""
-    episode = json.loads(results[0])
+    return _free_run(doc, json.loads(results[0]))
+
+
+def _free_run(doc: Mapping[str, Any], episode: Mapping[str, Any]) -> Scores:
     success, rejected = float(episode["success"]), episode["rejections"] > 0
     values = {
         "success": success,
@@ -52,9 +94,31 @@ def free_run(doc: Mapping[str, Any], results: Sequence[str]) -> Scores:
     return _with_tasks(episode["task"], values)
 
 
+def free_run_legal(doc: Mapping[str, Any], results: Sequence[str]) -> Scores:
+    """As `free_run`, where several calls can be legal: accepted non-canonical ones, counted apart."""
+    episode = json.loads(results[0])
+    values = {"noncanonical": float(episode["noncanonical"])}
+    return _free_run(doc, episode) | _with_tasks(episode["task"], values)
+
+
+def matched_error(doc: Mapping[str, Any], results: Sequence[str]) -> Scores:
+    """As `free_run`, after the injected error, which is not counted. All episodes have one: no recovery."""
+    scores = _free_run(doc, json.loads(results[0]))
+    return {name: value for name, value in scores.items() if not name.startswith("recovery")}
+
+
 def _with_tasks(task: str, values: Mapping[str, float | None]) -> Scores:
-    named = {f"{name}_stderr": {"task": task, "value": value} for name, value in values.items()}
+    named = {f"{name}_stderr": {"task": _cluster(task), "value": value} for name, value in values.items()}
     return {**values, **named}
+
+
+def _cluster(task: str) -> str:
+    """Tasks that differ in the variant alone share a seed, and most of their content.
+
+    >>> _cluster("choice-h16/72000~negative"), _cluster("chain-h4/62000")
+    ('choice-h16/72000', 'chain-h4/62000')
+    """
+    return task.partition("~")[0]
 
 
 def mean_defined(values: Sequence[float | None]) -> float:
@@ -97,11 +161,11 @@ def clean_path(items: Sequence[TaskValue]) -> float:
 
 def clean_path_stderr(items: Sequence[TaskValue]) -> float:
     """Standard error of `clean_path`."""
-    return clustered_stderr(_clean(items))
+    return clustered_stderr([{**item, "task": _cluster(item["task"])} for item in _clean(items)])
 
 
 def _clean(items: Sequence[TaskValue]) -> list[TaskValue]:
-    """One item a complete task: 1.0 if every probe is right, else 0.0."""
+    """One item a complete task (or pair): 1.0 if all of its decisions are right, else 0.0."""
     groups: dict[tuple[str, int], list[float]] = defaultdict(list)
     for item in items:
         groups[item["task"], item["horizon"]].append(item["value"])

@@ -1,4 +1,4 @@
-"""Records: one JSON line for each decision (oracle prefix) or episode (free run).
+"""Records: one JSON line for each decision (a probe or a choice) or episode (a free run).
 
 The schema and its documentation are one thing: the dataclasses below. `eval_tasks` writes records and
 `stats` reads them; neither keeps a second copy of the schema. No lm-eval, torch or network here.
@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
-SCHEMA = "stsr.record/1"
+SCHEMA = "stsr.record/2"
+"""What is written. Version 2 added fields, all optional: records of version 1 are read as they are."""
+READABLE = ("stsr.record/1", SCHEMA)
+"""What is read."""
 
 
 class RecordError(ValueError):
@@ -51,6 +54,9 @@ class Cell:
     """Parameter type of the model, for example "float32"; "unknown" for a server."""
     backend: str
     """lm-eval model class, for example "HFLM"."""
+    condition: str = ""
+    """What tells cells of one family, horizon and view apart: the variant of a control such as "4x8" or
+    "three", "choice" (likelihood), "matched-error"; "" otherwise."""
 
 
 @dataclass(frozen=True)
@@ -73,11 +79,17 @@ class Turn:
     """Length of the prompt in tokens; None where the backend has no tokenizer here."""
     output_tokens: int | None
     """Length of the output in tokens, end-of-turn token not counted; None as above."""
+    candidates: list[str] | None = None
+    """The replies that the prompt offers, in the order shown: calls, or ids under a view with ids."""
+    reference: str = ""
+    """The right reply among them: the evaluator-selected next action."""
+    canonical: bool | None = None
+    """Whether the reply is accepted and is the reference; a legal other one is accepted and not canonical."""
 
 
 @dataclass(frozen=True)
 class DecisionRecord:
-    """One oracle-prefix probe: the gold prefix is restored, the model makes one call."""
+    """One decision: the gold prefix is restored, the model makes one call or ranks the calls shown."""
 
     id: str
     """Row id, for example "chain-h4/62000#3@compact"."""
@@ -88,13 +100,18 @@ class DecisionRecord:
     stage: int
     """1..H: position of the decision on the gold path."""
     agree: bool
-    """The canonical action, and legal."""
+    """The canonical action, and legal; in a choice, that it is the likelier one, a tie being wrong."""
     turn: Turn
-    """The call."""
+    """The call. In a choice `output` is the likeliest candidate, "" if none is likelier than all others."""
     cell: Cell
     """The cell that the decision belongs to."""
-    kind: Literal["oracle_prefix"] = "oracle_prefix"
-    """Discriminates the two kinds of record."""
+    kind: Literal["oracle_prefix", "choice"] = "oracle_prefix"
+    """Whether the reply was generated, or chosen by likelihood."""
+    progress: bool | None = None
+    """Whether the call verified one more required operation, canonical or not."""
+    logprobs: list[float] | None = None
+    """In a choice, the log-likelihood of each candidate after the prompt. Where lm-eval moves the prompt's
+    last line breaks to the candidates, theirs is included, alike for all."""
     schema: str = SCHEMA
     """Version of this schema."""
 
@@ -121,8 +138,13 @@ class EpisodeRecord:
     """The calls in order."""
     cell: Cell
     """The cell that the episode belongs to."""
-    kind: Literal["free_run"] = "free_run"
-    """Discriminates the two kinds of record."""
+    kind: Literal["free_run", "matched_error"] = "free_run"
+    """Whether the model played from the start, or from the same state after one injected error."""
+    noncanonical: int | None = None
+    """Accepted calls that were not the evaluator's next action: another legal order, or a wrong choice."""
+    injected: list[str] = field(default_factory=list)
+    """Calls that were made for the model before its first one, the rejected one last; they are not counted
+    in `calls` and `rejections`."""
     schema: str = SCHEMA
     """Version of this schema."""
 
@@ -141,12 +163,12 @@ def from_json(line: str, where: str = "record") -> Record:
     """The inverse of `to_json`. Raises RecordError that names `where` for anything else."""
     try:
         raw = json.loads(line)
-        if raw["schema"] != SCHEMA:
-            raise RecordError(f"{where}: schema {raw['schema']!r}, this version reads {SCHEMA!r}")
+        if raw["schema"] not in READABLE:
+            raise RecordError(f"{where}: schema {raw['schema']!r}, this version reads {', '.join(READABLE)}")
         raw["cell"] = Cell(**raw["cell"])
-        if raw["kind"] == "oracle_prefix":
+        if raw["kind"] in ("oracle_prefix", "choice"):
             return DecisionRecord(**{**raw, "turn": Turn(**raw["turn"])})
-        if raw["kind"] == "free_run":
+        if raw["kind"] in ("free_run", "matched_error"):
             return EpisodeRecord(**{**raw, "turns": [Turn(**turn) for turn in raw["turns"]]})
     except RecordError:
         raise
@@ -171,4 +193,4 @@ def read(paths: Iterable[Path]) -> Iterator[Record]:
 
 def differing(a: Cell, b: Cell) -> list[str]:
     """Names of the fields in which two cells differ."""
-    return [field.name for field in fields(Cell) if getattr(a, field.name) != getattr(b, field.name)]
+    return [known.name for known in fields(Cell) if getattr(a, known.name) != getattr(b, known.name)]

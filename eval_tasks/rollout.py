@@ -12,6 +12,9 @@ from __future__ import annotations
 
 import inspect
 import json
+import logging
+import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
@@ -24,8 +27,11 @@ from lm_eval.models.api_models import JsonChatStr
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
-from stsr.eval_tasks.episodes import Rollout
+from stsr.eval_tasks.episodes import Choice, Rollout
+from stsr.eval_tasks.journal import Journal
 from stsr.generators.prompts import CHAT_TEMPLATE_KWARGS, Message
+
+log = logging.getLogger("lm_eval.stsr")
 
 REQUEST_TYPE = "stsr_rollout"
 
@@ -47,6 +53,8 @@ class RolloutRequest(Instance):  # type: ignore[misc]  # lm-eval is untyped
     """A fresh rollout."""
     chat: Chat | None
     """See `render`."""
+    journal: Journal | None = None
+    """Where results go as they happen, and where those of an earlier run are."""
 
 
 def render(messages: list[Message], chat: Chat | None) -> Prompt:
@@ -84,12 +92,21 @@ def text_of(prompt: Prompt) -> str:
 def stsr_rollout(self: Any, requests: Sequence[RolloutRequest], disable_tqdm: bool = False) -> list[str]:
     """Runs the rollouts of `requests` to their end on the LM `self`; one JSON result (see episodes) each.
 
+    A rollout whose result is in its request's journal is not run again.
+
     Raises PromptTooLongError before the first call where a backend with a tokenizer would cut a prompt, and
     whatever the backend raises.
     """
     unique = {id(request): request for request in requests}  # ranks are padded with clones of one object
-    runs = {key: (request, request.begin()) for key, request in unique.items()}
-    rounds = _Rounds(self)
+    results, runs = dict[int, dict[str, Any]](), dict[int, Run]()
+    for key, request in unique.items():
+        rollout = request.begin()
+        known = request.journal.result(rollout.id) if request.journal else None
+        if known is None:
+            runs[key] = (request, rollout)
+        else:
+            results[key] = known
+    rounds = _Rounds(self, list(unique.values()))
     rounds.check_all(list(runs.values()))
     hidden = disable_tqdm or getattr(self, "rank", 0) != 0
     with (
@@ -100,25 +117,50 @@ def stsr_rollout(self: Any, requests: Sequence[RolloutRequest], disable_tqdm: bo
             rounds.advance(live, hidden)
             bar.update(sum(rollout.finished for _, rollout in live))
             bar.set_postfix(round=rounds.done, calls=rounds.calls)
-    results = {key: json.dumps(rollout.result(), ensure_ascii=False) for key, (_, rollout) in runs.items()}
-    return [results[id(request)] for request in requests]
+    results |= {key: rollout.result() for key, (_, rollout) in runs.items()}
+    return [json.dumps(results[id(request)], ensure_ascii=False) for request in requests]
 
 
 if not hasattr(LM, REQUEST_TYPE):
     setattr(LM, REQUEST_TYPE, stsr_rollout)
 
 Run = tuple[RolloutRequest, Rollout]
+BATCHES_A_SYNC = 8
+"""Batches between two writes to a journal. Prompts are sorted by length over the round, and cut here."""
+
+
+@dataclass
+class _Asked:
+    """One prompt of a round."""
+
+    request: RolloutRequest
+    rollout: Rollout
+    prompt: Prompt
+    length: int | None
+    key: str = ""
+
+    def instance(self, kind: str, arguments: tuple[Any, ...]) -> Instance:
+        """The request that lm-eval's backends take."""
+        place = (self.request.task_name, self.request.doc_id, 1)
+        return Instance(kind, self.request.doc, arguments, 0, place)
 
 
 class _Rounds:
     """The rounds of one lock step: prompts, lengths, answers already known."""
 
-    def __init__(self, lm: Any) -> None:
+    def __init__(self, lm: Any, requests: list[RolloutRequest]) -> None:
         self.lm, self.done, self.calls = lm, 0, 0
         self.longest, self.room = 0, 0  # tokens: the longest prompt foreseen, the most to generate
         tokenizer = getattr(lm, "tokenizer", None)
         self._tokenizer = tokenizer if isinstance(tokenizer, PreTrainedTokenizerBase) else None
-        self._known: dict[str, str] = {}
+        journals = {id(request.journal): request.journal for request in requests if request.journal}
+        self._known: dict[str, Any] = {}
+        for journal in journals.values():
+            self._known |= journal.answers
+        size = getattr(lm, "batch_size", 1)
+        # Without a journal a round is one call, which lets a server work on all of it at once.
+        self._slice = BATCHES_A_SYNC * (size if isinstance(size, int) else 32) if journals else sys.maxsize
+        self._cache = getattr(getattr(lm, "cache_hook", None), "dbdict", None)
 
     def check_all(self, runs: list[Run]) -> None:
         """Refuses prompts that don't fit, as far as they can be foreseen, before any time is spent."""
@@ -134,42 +176,92 @@ class _Rounds:
         lengths = [self._fits(prompt, *run) for prompt, run in zip(prompts, live, strict=True)]
         # A round of probes is the whole run, so its own bar is worth showing.
         hidden = hidden or all(rollout.most_calls > 1 for _, rollout in live)
-        outputs = self._answers(live, prompts, hidden)
-        for (_, rollout), prompt, length, output in zip(live, prompts, lengths, outputs, strict=True):
-            rollout.take(
-                output, prompt=text_of(prompt), prompt_tokens=length, output_tokens=self._length(output)
-            )
+        order = sorted(range(len(live)), key=lambda at: -(lengths[at] or 0))
+        for begin in range(0, len(order), self._slice):
+            part = order[begin : begin + self._slice]
+            asked = [_Asked(*live[at], prompts[at], lengths[at]) for at in part]
+            self._generate([one for one in asked if not one.rollout.ranks], hidden)
+            self._rank([one for one in asked if one.rollout.ranks], hidden)
+            self._write(asked)
         self.done, self.calls = self.done + 1, self.calls + len(live)
 
-    def _answers(self, live: list[Run], prompts: list[Prompt], hidden: bool) -> list[str]:
-        """The raw outputs. A greedy answer is asked for once a prompt; --use_cache is honoured."""
-        cache = getattr(getattr(self.lm, "cache_hook", None), "dbdict", None)
-        keys: list[str] = []
-        missing: dict[str, Instance] = {}
-        for (request, rollout), prompt in zip(live, prompts, strict=True):
-            arguments = (prompt, deepcopy(request.args[1]))
+    def _generate(self, asked: list[_Asked], hidden: bool) -> None:
+        """Raw outputs. A greedy answer is asked for once a prompt."""
+        wanted: dict[str, Instance] = {}
+        for one in asked:
+            arguments = (one.prompt, deepcopy(one.request.args[1]))
+            turn = len(one.rollout.turns)
             greedy = not arguments[1].get("do_sample")
-            key = (
-                hash_args("generate_until", arguments)
-                if greedy
-                else f"{rollout.id} call {len(rollout.turns)}"
-            )
-            keys.append(key)
-            if greedy and cache is not None and key in cache:
-                self._known.setdefault(key, cache[key])
-            if key not in self._known:
-                place = (request.task_name, request.doc_id, 1)
-                missing.setdefault(key, Instance("generate_until", request.doc, arguments, 0, place))
-        quiet = "disable_tqdm" in inspect.signature(self.lm.generate_until).parameters
-        options = {"disable_tqdm": hidden} if quiet else {}
-        outputs = self.lm.generate_until(list(missing.values()), **options) if missing else []
-        for key, output in zip(missing, outputs, strict=True):
+            one.key = hash_args("generate_until", arguments) if greedy else f"{one.rollout.id} call {turn}"
+            wanted.setdefault(one.key, one.instance("generate_until", arguments))
+        if hasattr(self.lm, "offers"):  # what the prompt itself offers, for the backend to try first
+            self.lm.offers = {str(one.prompt): one.rollout.offered() for one in asked}
+        outputs = self._ask("generate_until", wanted, hidden)
+        for one in asked:
+            output = outputs[one.key]
             if not isinstance(output, str):
                 raise RuntimeError(f"the backend returned {output!r} instead of text")
-            self._known[key] = output
-            if cache is not None:
-                cache[key] = output
-        return [self._known[key] for key in keys]
+            one.rollout.take(
+                output,
+                prompt=text_of(one.prompt),
+                prompt_tokens=one.length,
+                output_tokens=self._length(output),
+            )
+
+    def _rank(self, asked: list[_Asked], hidden: bool) -> None:
+        """Log-likelihoods of the replies that each prompt offers."""
+        wanted: dict[str, Instance] = {}
+        keys: list[list[str]] = []
+        for one in asked:
+            if not isinstance(one.prompt, str):
+                raise ValueError(
+                    f"{one.rollout.id}: a chat server gives no log-likelihoods; choose hf, vllm or "
+                    "local-completions for likelihood choice"
+                )
+            self._warn_of_lengths(one)
+            pairs = [(one.prompt, reply) for reply in one.rollout.offered()]
+            keys.append([hash_args("loglikelihood", pair) for pair in pairs])
+            for key, pair in zip(keys[-1], pairs, strict=True):
+                wanted.setdefault(key, one.instance("loglikelihood", pair))
+        scores = self._ask("loglikelihood", wanted, hidden)
+        for mine, one in zip(keys, asked, strict=True):
+            assert isinstance(one.rollout, Choice)
+            logprobs = [float(scores[key][0]) for key in mine]
+            one.rollout.rank(logprobs, prompt=text_of(one.prompt), prompt_tokens=one.length)
+
+    def _ask(self, method: str, wanted: dict[str, Instance], hidden: bool) -> dict[str, Any]:
+        """Answers by key, from the backend where neither a round before nor --use_cache has them."""
+        if self._cache is not None:
+            for key in wanted.keys() - self._known.keys():
+                if key in self._cache:
+                    self._known[key] = self._cache[key]
+        missing = {key: instance for key, instance in wanted.items() if key not in self._known}
+        if missing:
+            call = getattr(self.lm, method)
+            quiet = {"disable_tqdm": hidden} if "disable_tqdm" in inspect.signature(call).parameters else {}
+            answers = call(list(missing.values()), **quiet)
+            for key, answer in zip(missing, answers, strict=True):
+                self._known[key] = answer
+                if self._cache is not None:
+                    self._cache[key] = answer
+        return {key: self._known[key] for key in wanted}
+
+    def _write(self, asked: list[_Asked]) -> None:
+        """Records of what has finished, and answers of what has not, to the journals."""
+        finished: defaultdict[int, list[dict[str, Any]]] = defaultdict(list)
+        open_answers: defaultdict[int, dict[str, str]] = defaultdict(dict)
+        journals = {id(one.request.journal): one.request.journal for one in asked if one.request.journal}
+        for one in asked:
+            at = id(one.request.journal)
+            if at not in journals:
+                continue
+            if one.rollout.finished:
+                finished[at].append(one.rollout.result())
+            elif one.key not in journals[at].answers:
+                open_answers[at][one.key] = one.rollout.turns[-1].output
+        for at, journal in journals.items():
+            journal.remember(open_answers[at])
+            journal.add(finished[at])
 
     def _fits(self, prompt: Prompt, request: RolloutRequest, rollout: Rollout) -> int | None:
         """Tokens of the prompt as the backend counts them, or None where it has no tokenizer."""
@@ -187,6 +279,15 @@ class _Rounds:
         if self._tokenizer is None:
             return None
         return len(self._tokenizer(output, add_special_tokens=False)["input_ids"])
+
+    def _warn_of_lengths(self, one: _Asked) -> None:
+        lengths = {self._length(reply) for reply in one.rollout.offered()}
+        if len(lengths) > 1:
+            log.warning(
+                "%s: the candidates have %s tokens under this tokenizer; their likelihoods compare unfairly",
+                one.rollout.id,
+                " and ".join(map(str, sorted(length or 0 for length in lengths))),
+            )
 
 
 def _room(request: RolloutRequest) -> int:

@@ -24,6 +24,27 @@ def read_samples(path: Path) -> Iterator[dict[str, Any]]:
             yield json.loads(line)
 
 
+def record_of(result: Mapping[str, Any], cell: Cell, where: str) -> Record:
+    """The record of one result of a rollout, whose family, horizon and view must be the cell's.
+
+    Raises RecordError, which begins with `where`, for anything else.
+    """
+    try:
+        line = json.dumps({**result, "cell": asdict(cell), "schema": SCHEMA})
+    except (ValueError, TypeError) as error:
+        raise RecordError(f"{where}: not a result of an stsr task: {error!r}") from error
+    record = from_json(line, where)
+    whose = f"{cell.family}-h{cell.horizon}"
+    if not record.id.startswith(f"{whose}/") or not record.id.endswith(f"@{cell.view}"):
+        raise RecordError(f"{where}: {record.id} is not of the cell's {whose} under {cell.view}")
+    return record
+
+
+def result_of(record: Record) -> dict[str, Any]:
+    """The inverse of `record_of`: the record without `cell` and `schema`."""
+    return {key: value for key, value in asdict(record).items() if key not in ("cell", "schema")}
+
+
 def records_from_samples(samples: Iterable[Mapping[str, Any]], cell: Cell) -> list[Record]:
     """Records of one task's samples, in document order.
 
@@ -36,16 +57,10 @@ def records_from_samples(samples: Iterable[Mapping[str, Any]], cell: Cell) -> li
         where = f"sample {sample['doc_id']}"
         try:
             result = json.loads(sample["resps"][0][0])
-            line = json.dumps({**result, "cell": asdict(cell), "schema": SCHEMA})
+            keys = {**result}
         except (ValueError, TypeError, KeyError, IndexError) as error:
             raise RecordError(f"{where}: not a result of an stsr task: {error!r}") from error
-        record = from_json(line, where)
-        if not record.id.startswith(f"{cell.family}-h{cell.horizon}/") or not record.id.endswith(
-            f"@{cell.view}"
-        ):
-            raise RecordError(
-                f"{where}: {record.id} is not of the cell's {cell.family}-h{cell.horizon} under {cell.view}"
-            )
+        record = record_of(keys, cell, where)
         if record.id in seen:
             raise RecordError(f"{where}: {record.id} stands twice in the samples")
         seen.add(record.id)

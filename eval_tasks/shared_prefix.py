@@ -1,14 +1,23 @@
-"""A transformers backend that computes the prompts' common beginning once.
+"""A transformers backend that computes what prompts share once, and tries the replies that they print first.
 
     lm = SharedPrefixLM(pretrained=model, tokenizer=tokenizer, batch_size=16, enable_thinking=False)
 
-All prompts of a run begin with the same instructions, more than half of their tokens. lm-eval's own HFLM
-computes them again for each prompt of each batch; on a CPU, where prefill is nearly all of the time, that
-decides how long a run takes. Here their keys and values are computed once and shared by all rows of a batch.
+Three things make it faster than lm-eval's own HFLM, and none changes an answer:
 
-Invariant: the tokens that a row attends to, and their positions, are those of HFLM; only the padding moves,
-from before a row to between the shared beginning and the rest. So outputs are HFLM's up to rounding
-(tests/eval_tasks/test_shared_prefix.py). A model with layers other than full attention takes HFLM's way.
+- All prompts of a run begin with the same instructions, more than half of their tokens. Their keys and values
+  are computed once and shared by all rows of a batch.
+- A greedy answer is nearly always one of the calls that the prompt shows (`offers`). After the prompt, one
+  more forward over each shown call tells whether greedy decoding would give exactly that call: the argmax
+  must be its next token at every position, and an end token after the last. Only what no candidate settles is
+  decoded, from the keys and values that are there. The right call is not consulted: candidates are what the
+  prompt prints.
+- The candidates of a likelihood choice share the prompt's keys and values.
+
+Invariant: the tokens that a row attends to, and their positions, are those of HFLM; only padding moves, from
+before a row to between the shared beginning and the rest. So answers are HFLM's
+(tests/eval_tasks/test_shared_prefix.py). Where two tokens are so close that rounding could order them
+otherwise, nothing is settled and the row is decoded. A model with layers other than full attention, a
+generation config that changes greedy logits, or sampling takes HFLM's way.
 
 An instance belongs to one set of weights: it does not notice an adapter that is swapped later.
 """
@@ -16,47 +25,126 @@ An instance belongs to one set of weights: it does not notice an adapter that is
 from __future__ import annotations
 
 import copy
-from typing import Any
+from collections import defaultdict
+from typing import Any, NamedTuple
 
 import torch
 from lm_eval.models.huggingface import HFLM
-from transformers import DynamicCache
+from transformers import DynamicCache, GenerationConfig
 
 WORTHWHILE = 32
 """Tokens; a shorter common beginning is not shared."""
+CLOSE = 8
+"""Two logits are too close to call if they differ by less than this many units of rounding at their size."""
+
+
+class Prefilled(NamedTuple):
+    """A batch of b prompts, computed."""
+
+    cache: DynamicCache
+    """Keys and values of all prompts."""
+    mask: torch.Tensor
+    """[b, n]: 1 where the cache holds a token of the row."""
+    last: torch.Tensor
+    """[b, vocabulary]: logits after each prompt, float32."""
+    shared: int
+    """Tokens of the shared beginning, behind which the padding stands."""
 
 
 class SharedPrefixLM(HFLM):  # type: ignore[misc]  # lm-eval is untyped
-    """HFLM, except in how `generate_until` computes prompts."""
+    """HFLM, except in how prompts and shown candidates are computed."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
+        """As HFLM's, and `verify=False` decodes every answer."""
+        verify = options.pop("verify", True)
         super().__init__(*arguments, **options)
         self._prefix: list[int] = []
         self._cache: DynamicCache | None = None
         kinds = getattr(self.model.config.get_text_config(), "layer_types", None) or []
         self._plain = set(kinds) == {"full_attention"}
+        settings = self.model.generation_config
+        self._verify = verify and self._plain and greedy_is_argmax(settings)
+        ends = settings.eos_token_id
+        self._ends = {ends} if isinstance(ends, int) else set(ends or ())
+        self.offers: dict[str, list[str]] = {}
+        """Prompt -> replies that it prints. Whoever asks sets this before `generate_until`."""
+        self.settled, self.decoded = 0, 0
+        """Answers that a candidate settled, and answers that were decoded."""
+        self._replies: dict[tuple[int, ...], list[list[int]]] = {}
+
+    def generate_until(self, requests: list[Any], disable_tqdm: bool = False) -> list[str]:
+        """As HFLM's, candidates first."""
+        self._replies = {}
+        if self._verify:
+            for prompt in {request.args[0] for request in requests} & self.offers.keys():
+                replies = [self.tok_encode(reply, add_special_tokens=False) for reply in self.offers[prompt]]
+                self._replies[tuple(self.tok_encode(prompt))] = replies
+        answers: list[str] = super().generate_until(requests, disable_tqdm=disable_tqdm)
+        return answers
 
     def _model_generate(self, context: torch.Tensor, max_length: int, stop: list[str], **options: Any) -> Any:
         """As HFLM's: `context` is [b, n], left-padded; returns [b, n + new]."""
-        mask = options["attention_mask"]
+        mask = options.pop("attention_mask")
         rows = [ids[kept.bool()].tolist() for ids, kept in zip(context, mask, strict=True)]
-        shared = self._share(rows)
-        if shared:
-            width = context.shape[1]
-            context = torch.tensor(
-                [
-                    row[:shared] + [self.tokenizer.pad_token_id] * (width - len(row)) + row[shared:]
-                    for row in rows
-                ]
-            ).to(context)
-            mask = torch.ones_like(mask)
-            for at, row in enumerate(rows):
-                mask[at, shared : shared + width - len(row)] = 0
-            cache = copy.deepcopy(self._cache)
-            assert cache is not None
-            cache.batch_repeat_interleave(len(rows))
-            options |= {"attention_mask": mask, "cache": cache}
-        return super()._model_generate(context, max_length, stop, **options)
+        room = max_length - context.shape[1]
+        known = [self._replies.get(tuple(row), []) for row in rows] if not options.get("do_sample") else []
+        if not any(known):
+            self.decoded += len(rows)
+            if shared := self._share(rows):
+                context, mask = self._moved(rows, shared, context.shape[1])
+                options["cache"] = self._prefix_cache(len(rows))
+            return super()._model_generate(context, max_length, stop, attention_mask=mask, **options)
+        prompts = self._prefill(rows, context.shape[1])
+        settled = self._settle(prompts, known, room)
+        rest = [at for at in range(len(rows)) if at not in settled]
+        self.settled, self.decoded = self.settled + len(settled), self.decoded + len(rest)
+        tails = {at: [*reply, min(self._ends)] for at, reply in settled.items()}
+        if rest:
+            cache = prompts.cache
+            if settled:
+                cache.batch_select_indices(torch.tensor(rest, device=self.device))
+            cache.crop(-1)  # generation begins with a token that it computes itself
+            moved, _ = self._moved([rows[at] for at in rest], prompts.shared, context.shape[1])
+            made = super()._model_generate(
+                moved, max_length, stop, attention_mask=prompts.mask[rest], cache=cache, **options
+            )
+            tails |= dict(zip(rest, made[:, context.shape[1] :].tolist(), strict=True))
+        width = max(map(len, tails.values()))
+        pad = self.tokenizer.pad_token_id
+        new = [tails[at] + [pad] * (width - len(tails[at])) for at in range(len(rows))]
+        return torch.cat([context, torch.tensor(new).to(context)], dim=1)
+
+    def _loglikelihood_tokens(
+        self, requests: list[Any], disable_tqdm: bool = False, override_bs: int | None = None
+    ) -> list[tuple[float, bool]]:
+        """As HFLM's: (log-likelihood, whether greedy decoding gives it); the continuations of one context
+        share its keys and values. In float32 whatever the model's type."""
+        if not self._plain:
+            scores: list[tuple[float, bool]] = super()._loglikelihood_tokens(
+                requests, disable_tqdm, override_bs
+            )
+            return scores
+        asked: dict[tuple[int, ...], list[int]] = defaultdict(list)
+        for at, (_, context, _) in enumerate(requests):
+            asked[tuple(context)].append(at)
+        found: dict[int, tuple[float, bool]] = {}
+        contexts = sorted(asked, key=len, reverse=True)
+        size = override_bs or (self.batch_size if isinstance(self.batch_size, int) else 16)
+        for begin in range(0, len(contexts), size):
+            part = contexts[begin : begin + size]
+            prompts = self._prefill([list(context) for context in part], max(map(len, part)))
+            pairs = [(row, at) for row, context in enumerate(part) for at in asked[context]]
+            texts = [requests[at][2] for _, at in pairs]
+            logits = self._extend(prompts, [row for row, _ in pairs], texts)
+            for index, (row, at) in enumerate(pairs):
+                tokens = torch.tensor(texts[index], device=self.device)
+                steps = torch.cat([prompts.last[row : row + 1], logits[index, : len(tokens) - 1].float()])
+                chances = steps.log_softmax(dim=-1).gather(1, tokens[:, None])
+                found[at] = (float(chances.sum()), bool((steps.argmax(dim=-1) == tokens).all()))
+                self.cache_hook.add_partial("loglikelihood", requests[at][0], found[at])
+        return [found[at] for at in range(len(requests))]
+
+    # -- prompts
 
     def _share(self, rows: list[list[int]]) -> int:
         """Length of the beginning that `rows` and all rows before have in common, its cache made; or 0."""
@@ -71,5 +159,124 @@ class SharedPrefixLM(HFLM):  # type: ignore[misc]  # lm-eval is untyped
         if length != len(self._prefix):
             self._prefix, self._cache = first[:length], DynamicCache(config=self.model.config)
             with torch.inference_mode():
-                self.model(input_ids=torch.tensor([self._prefix], device=self.device), cache=self._cache)
+                self.model(
+                    input_ids=torch.tensor([self._prefix], device=self.device),
+                    cache=self._cache,
+                    logits_to_keep=1,
+                )
         return length
+
+    def _prefix_cache(self, rows: int) -> DynamicCache:
+        assert self._cache is not None
+        cache = _apart(self._cache)
+        cache.batch_repeat_interleave(rows)
+        return cache
+
+    def _moved(self, rows: list[list[int]], shared: int, width: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Token ids and mask, [b, width] both, with padding behind the first `shared` tokens."""
+        pad = self.tokenizer.pad_token_id
+        ids = [row[:shared] + [pad] * (width - len(row)) + row[shared:] for row in rows]
+        mask = torch.ones(len(rows), width, dtype=torch.long, device=self.device)
+        for at, row in enumerate(rows):
+            mask[at, shared : shared + width - len(row)] = 0
+        return torch.tensor(ids, device=self.device), mask
+
+    @torch.inference_mode()
+    def _prefill(self, rows: list[list[int]], width: int) -> Prefilled:
+        """Computes prompts. Their padding stands behind the shared beginning, if there is one."""
+        shared = self._share(rows)
+        ids, mask = self._moved(rows, shared, width)
+        cache = self._prefix_cache(len(rows)) if shared else DynamicCache(config=self.model.config)
+        positions = (mask.cumsum(-1) - 1).masked_fill(mask == 0, 0)
+        logits = self.model(
+            input_ids=ids[:, shared:],
+            attention_mask=mask,
+            position_ids=positions[:, shared:],
+            cache=cache,
+            logits_to_keep=1,
+        ).logits
+        return Prefilled(cache, mask, logits[:, -1].float(), shared)
+
+    @torch.inference_mode()
+    def _extend(self, prompts: Prefilled, rows: list[int], texts: list[list[int]]) -> torch.Tensor:
+        """Logits [p, longest, vocabulary] after each token of each text, behind the prompt of its row."""
+        longest, pad = max(map(len, texts)), self.tokenizer.pad_token_id
+        chosen = torch.tensor(rows, device=self.device)
+        cache = _apart(prompts.cache)
+        cache.batch_select_indices(chosen)
+        before = prompts.mask[chosen]
+        ids = torch.tensor([text + [pad] * (longest - len(text)) for text in texts], device=self.device)
+        # A text's padding is behind it, where nothing of it looks.
+        mask = torch.cat([before, torch.ones_like(ids)], dim=1)
+        positions = before.sum(-1, keepdim=True) + torch.arange(longest, device=self.device)
+        logits: torch.Tensor = self.model(
+            input_ids=ids, attention_mask=mask, position_ids=positions, cache=cache
+        ).logits
+        return logits
+
+    # -- candidates
+
+    def _settle(self, prompts: Prefilled, known: list[list[list[int]]], room: int) -> dict[int, list[int]]:
+        """Row -> the candidate that greedy decoding gives, for the rows where it surely gives one."""
+        first, sure = self._argmax(prompts.last)
+        pairs = [
+            (row, reply)
+            for row, replies in enumerate(known)
+            for reply in replies
+            if sure[row] and reply and reply[0] == first[row] and len(reply) < room
+        ]
+        if not pairs:
+            return {}
+        logits = self._extend(prompts, [row for row, _ in pairs], [reply for _, reply in pairs])
+        settled = {}
+        for (row, reply), steps in zip(pairs, logits, strict=True):
+            best, clear = self._argmax(steps[: len(reply)].float())
+            if all(clear) and best[:-1] == reply[1:] and best[-1] in self._ends:
+                settled[row] = reply
+        return settled
+
+    def _argmax(self, logits: torch.Tensor) -> tuple[list[int], list[bool]]:
+        """For logits [k, vocabulary]: the best token of each, and whether its lead is beyond rounding."""
+        (best, second), tokens = logits.topk(2).values.unbind(-1), logits.argmax(-1)
+        unit = torch.finfo(self.model.dtype).eps * logits.abs().amax(-1)
+        return tokens.tolist(), ((best - second) > CLOSE * unit).tolist()
+
+
+def _apart(cache: DynamicCache) -> DynamicCache:
+    """A cache that can grow and shrink without the other. They share tensors; caches never write into one."""
+    other = copy.copy(cache)
+    other.layers = [copy.copy(layer) for layer in cache.layers]
+    return other
+
+
+def greedy_is_argmax(settings: GenerationConfig) -> bool:
+    """Whether greedy decoding under `settings` picks the argmax of the model's own logits at every step.
+
+    >>> greedy_is_argmax(GenerationConfig()), greedy_is_argmax(GenerationConfig(repetition_penalty=1.05))
+    (True, False)
+    """
+    return all(getattr(settings, name, None) in neutral for name, neutral in NEUTRAL.items())
+
+
+NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "repetition_penalty": (None, 1.0),
+    "encoder_repetition_penalty": (None, 1.0),
+    "no_repeat_ngram_size": (None, 0),
+    "encoder_no_repeat_ngram_size": (None, 0),
+    "bad_words_ids": (None,),
+    "suppress_tokens": (None,),
+    "begin_suppress_tokens": (None,),
+    "forced_bos_token_id": (None,),
+    "forced_eos_token_id": (None,),
+    "min_length": (None, 0),
+    "min_new_tokens": (None, 0),
+    "sequence_bias": (None,),
+    "exponential_decay_length_penalty": (None,),
+    "guidance_scale": (None, 1, 1.0),
+    "watermarking_config": (None,),
+    "num_beams": (None, 1),
+    "penalty_alpha": (None, 0, 0.0),
+    "prompt_lookup_num_tokens": (None,),
+    "stop_strings": (None,),
+}
+"""Settings that change greedy logits or the way of decoding, with the values that don't."""

@@ -4,9 +4,17 @@
         --include_path eval_tasks/harness --tasks stsr_oracle_h16,stsr_free_run_h16 \\
         --metadata '{"stsr_data": "out/table-workflows", "stsr_split": "test_crossover"}'
 
-Both kinds are rollouts (see rollout.py): a probe is one of a single call. `--metadata` takes stsr_data (Hub
-id or folder), stsr_revision and stsr_split; without them the YAML's pinned revision and split hold. A folder
-has no revision.
+All kinds are rollouts (see rollout.py): a probe is one of a single call. `--metadata` takes
+
+| key | value | without it |
+|---|---|---|
+| stsr_data, stsr_revision | the workflows: Hub id or folder, and revision | the YAML's pinned revision |
+| stsr_controls, stsr_controls_revision | likewise the controls | likewise |
+| stsr_split | split, for all tasks of the run | the YAML's |
+| stsr_seeds | only the first N seeds of the split | the YAML's, or all |
+
+A folder has no revision. The other keys of ours are the YAML's own: stsr_source, which of the two data sets;
+stsr_tasks, its config of whole tasks; stsr_view, stsr_variant, stsr_condition.
 
 Invariant: a prompt is one user message. System text, few-shot examples and lm-eval's request cache, whose
 key knows neither data nor prompts, are refused.
@@ -21,10 +29,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import datasets
 from lm_eval.api.task import ConfigurableTask
 
 from stsr.eval_tasks.data import DataError, load_split, tasks_by_id
-from stsr.eval_tasks.episodes import Episode, Probe, Rollout
+from stsr.eval_tasks.episodes import ERROR_AFTER, Choice, Episode, Probe, Rollout
+from stsr.eval_tasks.journal import Journal
 from stsr.eval_tasks.rollout import REQUEST_TYPE, Chat, RolloutRequest, render, text_of
 from stsr.generators.environment import State
 from stsr.generators.rows import gold_states
@@ -32,8 +42,22 @@ from stsr.generators.tasks import Task
 
 log = logging.getLogger("lm_eval.stsr")
 
-METADATA = ("stsr_data", "stsr_revision", "stsr_split", "stsr_view")
-"""Keys of ours in a task's metadata; the last one is the YAML's."""
+OPTIONS = (
+    "stsr_data",
+    "stsr_revision",
+    "stsr_controls",
+    "stsr_controls_revision",
+    "stsr_split",
+    "stsr_seeds",
+)
+"""Keys of --metadata."""
+SOURCES = {
+    "workflows": ("stsr_data", "stsr_revision"),
+    "controls": ("stsr_controls", "stsr_controls_revision"),
+}
+"""Data set -> keys of --metadata that say where it is."""
+OWN = ("stsr_source", "stsr_tasks", "stsr_view", "stsr_variant", "stsr_condition")
+"""Keys of ours in a YAML's metadata."""
 
 
 class StsrTask(ConfigurableTask):  # type: ignore[misc]  # lm-eval is untyped
@@ -42,6 +66,7 @@ class StsrTask(ConfigurableTask):  # type: ignore[misc]  # lm-eval is untyped
     def __init__(self, config: dict[str, Any] | None = None) -> None:
         """`config` is the YAML as a dict. Its `class` key is lm-eval's and unknown to its own TaskConfig."""
         self._chat: Chat | None = None
+        self.journal: Journal | None = None
         super().__init__(config={key: value for key, value in (config or {}).items() if key != "class"})
         # Requests go to the model's method of this name, and padding over ranks is counted under it.
         self.OUTPUT_TYPE = REQUEST_TYPE
@@ -52,19 +77,41 @@ class StsrTask(ConfigurableTask):  # type: ignore[misc]  # lm-eval is untyped
         """Loads the split and the tasks. Raises DataError or PinError; see data.load_split."""
         metadata = self.config.metadata or {}
         for key in metadata:
-            if key.startswith("stsr_") and key not in METADATA:
-                raise DataError(f"unknown metadata key {key!r}; there are {', '.join(METADATA[:3])}")
-        source = str(metadata.get("stsr_data", self.DATASET_PATH))
+            if key.startswith("stsr_") and key not in OPTIONS + OWN:
+                raise DataError(f"unknown metadata key {key!r}; there are {', '.join(OPTIONS)}")
+        data, revised = SOURCES[metadata.get("stsr_source", "workflows")]
+        source = str(metadata.get(data, self.DATASET_PATH))
         pinned = None if Path(source).is_dir() else (dataset_kwargs or {}).get("revision")
-        revision = metadata.get("stsr_revision", pinned)
+        revision = metadata.get(revised, pinned)
         split = str(metadata.get("stsr_split", self.config.test_split))
         load = partial(load_split, source, split=split, revision=None if revision is None else str(revision))
         docs = load(config=self.DATASET_NAME)
-        self.dataset = {split: docs}
-        self.config.test_split = split
-        whole = f"h{docs[0]['horizon']}-tasks"
+        whole = metadata["stsr_tasks"]
         self._tasks = tasks_by_id(docs if whole == self.DATASET_NAME else load(config=whole))
         self._gold: dict[str, list[State]] = {}
+        self.dataset = {split: docs.select(self._chosen(docs, metadata))}
+        self.config.test_split = split
+
+    @staticmethod
+    def _chosen(docs: datasets.Dataset, metadata: Mapping[str, Any]) -> list[int]:
+        """Places of the documents of the asked variant and the first seeds."""
+        ids, seeds, variant = docs["id"], docs["seed"], metadata.get("stsr_variant")
+        first = list(dict.fromkeys(seeds))[: int(metadata.get("stsr_seeds", len(docs)))]
+        return [
+            at
+            for at, (doc, seed) in enumerate(zip(ids, seeds, strict=True))
+            if seed in first and (variant is None or doc.endswith(f"~{variant}"))
+        ]
+
+    @property
+    def condition(self) -> str:
+        """See records.Cell."""
+        return str(self.config.metadata.get("stsr_condition", ""))
+
+    @property
+    def source(self) -> str:
+        """Which data set the task reads: "workflows" or "controls"."""
+        return str(self.config.metadata.get("stsr_source", "workflows"))
 
     def fewshot_docs(self) -> None:
         """None: there are no few-shot examples to keep ready."""
@@ -113,6 +160,7 @@ class StsrTask(ConfigurableTask):  # type: ignore[misc]  # lm-eval is untyped
             metadata=options["metadata"],
             begin=partial(self.begin, doc),
             chat=self._chat,
+            journal=self.journal,
         )
 
     def process_results(self, doc: Mapping[str, Any], results: list[str]) -> dict[str, Any]:
@@ -136,8 +184,23 @@ class OracleTask(StsrTask):
         return self._gold[doc["task"]]
 
 
+class ChoiceTask(OracleTask):
+    """Choices by likelihood: a document is the pivotal decision of a task."""
+
+    def begin(self, doc: Mapping[str, Any]) -> Choice:
+        return Choice(doc, self._states(doc)[doc["stage"] - 1])
+
+
 class FreeRunTask(StsrTask):
     """Free runs: a document is a whole task, and the YAML's metadata names the view."""
 
     def begin(self, doc: Mapping[str, Any]) -> Episode:
         return Episode(self.task_of(doc, doc["id"]), self.config.metadata["stsr_view"])
+
+
+class MatchedErrorTask(StsrTask):
+    """Free runs that begin after four gold actions and one injected error."""
+
+    def begin(self, doc: Mapping[str, Any]) -> Episode:
+        task = self.task_of(doc, doc["id"])
+        return Episode(task, self.config.metadata["stsr_view"], error_after=ERROR_AFTER)

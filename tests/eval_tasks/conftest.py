@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import datasets.config
 import lm_eval
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import torch
 from huggingface_hub import constants
@@ -21,16 +20,13 @@ from lm_eval.api.model import LM
 from lm_eval.tasks import TaskManager
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
-from stsr.eval_tasks.evaluate import HARNESS
-from stsr.generators import chain
-from stsr.generators.rows import decision_rows, task_row
+from stsr.eval_tasks import suite
+from stsr.eval_tasks.suite import HARNESS
+from stsr.generators.build import build
+from stsr.hub_cards.cards import dataset_card
 
-VIEWS = ("full", "compact", "recent2")
-SPLITS = {
-    4: {"train": range(60000, 60002), "test": range(62000, 62003)},
-    8: {"test": range(62000, 62003)},
-    16: {"test": range(62000, 62003), "test_crossover": range(126000, 126002)},
-}
+TASKS = {"train": 2, "test": 3, "test_crossover": 2}
+"""Tasks of the splits that the small data sets have."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -49,27 +45,32 @@ def _offline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder laid out as the published data set is, with few tasks."""
-    folder = tmp_path_factory.mktemp("table-workflows")
-    listed = []
-    for horizon, splits in SPLITS.items():
-        for split, seeds in splits.items():
-            tasks = [chain.generate(horizon, seed) for seed in seeds]
-            for view in VIEWS:
-                rows = [row for task in tasks for row in decision_rows(task, [view])]
-                _write(folder / f"h{horizon}-{view}" / f"{split}.parquet", rows)
-            _write(folder / f"h{horizon}-tasks" / f"{split}.parquet", [task_row(task) for task in tasks])
-        for config in (*VIEWS, "tasks"):
-            name = f"h{horizon}-{config}"
-            listed.append(f"- config_name: {name}\n  data_files:")
-            listed += [f"  - split: {split}\n    path: {name}/{split}.parquet" for split in splits]
-    (folder / "README.md").write_text("---\nconfigs:\n" + "\n".join(listed) + "\n---\n")
+    """The declared workflows with few tasks a split, as a folder."""
+    return small("workflows", tmp_path_factory.mktemp("data") / "table-workflows")
+
+
+@pytest.fixture(scope="session")
+def controls(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The declared controls, likewise."""
+    return small("controls", tmp_path_factory.mktemp("data") / "workflow-controls")
+
+
+def small(source: str, folder: Path) -> Path:
+    """The declared data set `source` with the first TASKS seeds of each split that tests use."""
+    declared = suite.declarations()[source]
+    parts = tuple(
+        replace(
+            part,
+            splits=tuple(
+                replace(split, tasks=TASKS[split.name])
+                for split in part.splits
+                if split.name in TASKS and (split.name != "train" or part.family == "chain")
+            ),
+        )
+        for part in declared.parts
+    )
+    build(replace(declared, parts=parts, mixtures=(), tokenizers=()), folder, dataset_card)
     return folder
-
-
-def _write(path: Path, rows: list[dict[str, Any]]) -> None:
-    path.parent.mkdir(exist_ok=True)
-    pq.write_table(pa.Table.from_pylist(rows), path)
 
 
 # -- a tiny random model
@@ -111,15 +112,19 @@ class Seen(NamedTuple):
     calls_left: int
 
     @property
+    def ready(self) -> list[str]:
+        """The recipes that can run: their inputs exist and their output doesn't. Exactly one, in a chain."""
+        return [text for text in self.recipes if self._ready(json.loads(text))]
+
+    @property
     def target(self) -> str:
-        """The recipe that can run: its inputs exist and its output doesn't. Exactly one, in a chain."""
-        (found,) = (text for text in self.recipes if self._ready(json.loads(text)))
-        return found
+        """The ready recipe with the lowest number, as in a1, a2, ..."""
+        return min(self.ready, key=lambda text: int(json.loads(text)["output"][1:]))
 
     @property
     def distractor(self) -> str:
-        (found,) = (text for text in self.recipes if text != self.target)
-        return found
+        """Another one that is shown."""
+        return next(text for text in self.recipes if text != self.target)
 
     def _ready(self, call: dict[str, Any]) -> bool:
         return set(call["inputs"]) <= set(self.artifacts) and call["output"] not in self.artifacts
@@ -130,7 +135,7 @@ def see(prompt: str) -> Seen:
     state, rest = prompt.split("\nState:\n")[1].split("\n\nRecipes:\n")
     recipes, rest = rest.split("\n\nCalls left: ")
     return Seen(
-        [line.split(":")[0] for line in state.splitlines()],
+        [line.split(":")[0] for line in state.partition("\n\n")[0].splitlines()],
         recipes.splitlines(),
         int(rest.split("\n")[0]),
     )
@@ -157,10 +162,16 @@ class ScriptedLM(LM):
         self.batches.append([request.args[0] for request in requests])
         return [self.policy(request.args[0]) for request in requests]
 
-    def loglikelihood(self, requests: list[Any]) -> Any:
-        raise NotImplementedError
+    def loglikelihood(self, requests: list[Any]) -> list[tuple[float, bool]]:
+        """The reply that the policy would give is likelier than all others, which tie."""
+        self.batches.append([request.args[0] for request in requests])
+        return [
+            (-1.0 if reply == self.policy(prompt) else -2.0, False)
+            for prompt, reply in (request.args for request in requests)
+        ]
 
-    loglikelihood_rolling = loglikelihood
+    def loglikelihood_rolling(self, requests: list[Any]) -> Any:
+        raise NotImplementedError
 
 
 def perfect(prompt: str) -> str:
@@ -211,12 +222,14 @@ Run = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture(scope="session")
-def load(data: Path) -> Load:
-    """load(*names, **metadata): lm-eval's tasks by name, on the local folder by default."""
+def load(data: Path, controls: Path) -> Load:
+    """load(*names, **metadata): lm-eval's tasks by name, on the local folders by default."""
 
     def load(*names: str, **metadata: str) -> dict[str, Any]:
         manager = TaskManager(
-            include_path=str(HARNESS), include_defaults=False, metadata={"stsr_data": str(data), **metadata}
+            include_path=str(HARNESS),
+            include_defaults=False,
+            metadata={"stsr_data": str(data), "stsr_controls": str(controls), **metadata},
         )
         return dict(manager.load(list(names))["tasks"])
 

@@ -64,12 +64,10 @@ def test_the_lm_eval_command(model: Path, data: Path, tmp_path: Path) -> None:
     ours = evaluate(
         model=str(model),
         model_revision=None,
-        adapter=None,
-        adapter_revision=None,
+        adapters=[None],
         tasks=["stsr_oracle_h4_full", "stsr_free_run_h4_compact"],
-        data=str(data),
-        data_revision=None,
-        split="test",
+        sources={"workflows": (str(data), None)},
+        split=None,
         out=tmp_path / "ours",
         batch_size=4,
         limit=2,
@@ -231,8 +229,8 @@ made = {
     "model": publish_folder(model, "stsr/tiny", "model", tag="v1.0.0", message="1").commit,
 }
 (path,) = evaluate(
-    model="stsr/tiny", model_revision="v1.0.0", adapter=None, adapter_revision=None,
-    tasks=["stsr_oracle_h4_full"], data="stsr/table-workflows", data_revision="v1.0.0", split="test",
+    model="stsr/tiny", model_revision="v1.0.0", adapters=[None],
+    tasks=["stsr_oracle_h4_full"], sources={"workflows": ("stsr/table-workflows", "v1.0.0")}, split=None,
     out=Path("out"), batch_size=2, limit=2, dtype="float32", device="cpu",
 )
 cell = next(records.read([path])).cell

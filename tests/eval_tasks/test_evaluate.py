@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM
 from stsr.eval_tasks import evaluate as driver
 from stsr.eval_tasks import records
 from stsr.eval_tasks.data import DataError
-from stsr.eval_tasks.evaluate import EvaluateError, evaluate
+from stsr.eval_tasks.evaluate import Adapter, EvaluateError, evaluate
 from stsr.eval_tasks.records import Cell, DecisionRecord, EpisodeRecord, RecordError
 from stsr.eval_tasks.samples import records_from_samples
 from stsr.generators.files import folder_sha256
@@ -28,19 +28,17 @@ Evaluate = Callable[..., list[Path]]
 
 
 @pytest.fixture
-def ask(model: Path, data: Path, tmp_path: Path) -> Evaluate:
+def ask(model: Path, data: Path, controls: Path, tmp_path: Path) -> Evaluate:
     """evaluate() with everything filled in but what a test is about."""
 
     def ask(*tasks: str, **given: Any) -> list[Path]:
         request = {
             "model": str(model),
             "model_revision": None,
-            "adapter": None,
-            "adapter_revision": None,
+            "adapters": [None],
             "tasks": list(tasks),
-            "data": str(data),
-            "data_revision": None,
-            "split": "test",
+            "sources": {"workflows": (str(data), None), "controls": (str(controls), None)},
+            "split": None,
             "out": tmp_path / "out",
             "batch_size": 8,
             "limit": None,
@@ -69,7 +67,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch, scripts: Any) -> Callable[[Any], l
     return scripted
 
 
-def adapter(model: Path, folder: Path, size: float) -> str:
+def adapter(model: Path, folder: Path, size: float) -> Adapter:
     """A LoRA adapter whose B matrices have entries of `size`."""
     network = AutoModelForCausalLM.from_pretrained(model)
     tuned = get_peft_model(
@@ -79,7 +77,7 @@ def adapter(model: Path, folder: Path, size: float) -> str:
         if "lora_B" in name:
             torch.nn.init.constant_(parameter, size)
     tuned.save_pretrained(folder)
-    return str(folder)
+    return Adapter(str(folder), None)
 
 
 def test_records_are_complete_and_equal_lm_evals_numbers(
@@ -111,7 +109,7 @@ def test_records_are_complete_and_equal_lm_evals_numbers(
     assert numbers["results"]["agreement"] == mean([probe.agree for probe in probes])
     assert numbers["results"]["post4"] == mean([probe.agree for probe in probes if probe.stage >= 5])
     assert numbers["results"]["legal"] == mean([probe.turn.verdict == "accepted" for probe in probes])
-    assert (numbers["task_version"], numbers["cell"]["data_revision"]) == (1.0, cell.data_revision)
+    assert (numbers["task_version"], numbers["cell"]["data_revision"]) == (1.1, cell.data_revision)
     assert all(isinstance(episode, EpisodeRecord) for episode in episodes)
     numbers = json.loads(free.with_suffix(".results.json").read_text())
     assert numbers["results"]["success"] == mean([episode.success for episode in episodes])
@@ -135,7 +133,7 @@ def test_a_real_random_model_end_to_end(ask: Evaluate, model: Path, tmp_path: Pa
     tuned = ask(
         "stsr_oracle_h4_compact",
         limit=2,
-        adapter=adapter(model, tmp_path / "adapter", 0.5),
+        adapters=[adapter(model, tmp_path / "adapter", 0.5)],
         out=tmp_path / "tuned",
         dtype="auto",
     )
@@ -148,9 +146,9 @@ def test_a_real_random_model_end_to_end(ask: Evaluate, model: Path, tmp_path: Pa
 
 def test_an_adapter_that_does_nothing_is_refused(ask: Evaluate, model: Path, tmp_path: Path) -> None:
     with pytest.raises(AdapterError, match="zero"):
-        ask("stsr_oracle_h4_full", adapter=adapter(model, tmp_path / "adapter", 0.0))
+        ask("stsr_oracle_h4_full", adapters=[adapter(model, tmp_path / "adapter", 0.0)])
     with pytest.raises(AdapterError, match="does not change the logits"):
-        ask("stsr_oracle_h4_full", adapter=adapter(model, tmp_path / "tiny", 1e-30))
+        ask("stsr_oracle_h4_full", adapters=[adapter(model, tmp_path / "tiny", 1e-30)])
     assert not (tmp_path / "out").exists()
 
 
@@ -189,9 +187,10 @@ def test_a_killed_run_leaves_whole_tasks_and_goes_on(
     scripted(dying)
     with pytest.raises(KeyboardInterrupt):
         ask("stsr_oracle_h4_full", "stsr_oracle_h8_full")
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+    assert sorted(path.name for path in (tmp_path / "out").glob("*.json*")) == [
         "stsr_oracle_h4_full.jsonl",
         "stsr_oracle_h4_full.results.json",
+        "stsr_oracle_h8_full.jsonl.partial",
     ]
     scripted(scripts.perfect)
     assert [
@@ -202,14 +201,14 @@ def test_a_killed_run_leaves_whole_tasks_and_goes_on(
     ]
 
 
-def test_a_larger_limit_runs_again_and_a_smaller_one_never_overwrites(
+def test_a_larger_limit_goes_on_and_a_smaller_one_never_overwrites(
     ask: Evaluate, scripted: Any, scripts: Any
 ) -> None:
-    scripted(scripts.perfect)
+    asked = scripted(scripts.perfect)
     (path,) = ask("stsr_oracle_h4_full", limit=2)
     assert len(list(records.read([path]))) == 2
     ask("stsr_oracle_h4_full", limit=5)
-    assert len(list(records.read([path]))) == 5
+    assert len(list(records.read([path]))) == len(asked) == 5
     with pytest.raises(RecordError, match="3 records that are not asked for"):
         ask("stsr_oracle_h4_full", limit=2)
 
@@ -229,7 +228,7 @@ def test_another_cell_is_refused_and_kept(ask: Evaluate, scripted: Any, scripts:
 
 
 def test_unknown_names_are_told_with_those_that_exist(ask: Evaluate) -> None:
-    with pytest.raises(EvaluateError, match="no task 'stsr_oracel_h4'; there are stsr_free_run_h16,"):
+    with pytest.raises(EvaluateError, match="no task 'stsr_oracel_h4'; there are stsr,"):
         ask("stsr_oracel_h4")
     with pytest.raises(DataError, match="no split 'development'; there are train, test"):
         ask("stsr_oracle_h4_full", split="development")

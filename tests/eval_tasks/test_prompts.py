@@ -8,9 +8,7 @@ import lm_eval
 import pytest
 import torch
 from lm_eval.models.huggingface import HFLM
-from lm_eval.tasks import TaskManager
 
-from stsr.eval_tasks.evaluate import HARNESS
 from stsr.generators import chain
 from stsr.generators.rows import decision_rows
 
@@ -117,9 +115,3 @@ def test_without_a_chat_template_the_prompt_is_the_bare_text(scripts: Any, load:
     row = next(decision_rows(chain.generate(4, 62000), ["full"]))
     assert lm.batches[0][0] == row["prompt"][0]["content"]
     assert found["results"]["stsr_oracle_h4_full"]["agreement,none"] == 1.0
-
-
-def test_the_manager_needs_no_default_tasks() -> None:
-    """Guards the fast path of the driver: our folder alone is a complete set of tasks."""
-    manager = TaskManager(include_path=str(HARNESS), include_defaults=False)
-    assert len(manager.all_subtasks) == 18
