@@ -1,4 +1,4 @@
-"""`stsr bench`: figures of this machine. It asserts no time; equal outcomes are asserted by what it calls."""
+"""`stsr bench`: figures of this machine. It asserts no time; unequal outcomes end it with exit code 1."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _free_runs() -> None:
     """Free runs of the tiny base model, untuned: it errs often, so episodes use their whole budget."""
     from lm_eval.models.huggingface import HFLM
 
-    from stsr.eval_tasks.bench import benchmark
+    from stsr.eval_tasks.bench import UnequalError, benchmark
     from stsr.eval_tasks.shared_prefix import SharedPrefixLM
 
     base = str(recipes_folder() / "bases/tiny")
@@ -104,7 +104,10 @@ def _free_runs() -> None:
             )
         ratio = theirs.single_seconds / ours.lock_step_seconds
         if (theirs.calls, theirs.successes) != (ours.calls, ours.successes):
-            raise RuntimeError(f"H{horizon} {view}: the two backends differ in outcomes: {theirs}, {ours}")
+            raise UnequalError(
+                f"H{horizon} {view}: {theirs.backend} gave {theirs.successes} successes in {theirs.calls} "
+                f"calls, {ours.backend} {ours.successes} in {ours.calls}: must be equal"
+            )
         print(f"  ours in lock step against lm-eval's one at a time: {ratio:.2f}, outcomes equal")
 
 

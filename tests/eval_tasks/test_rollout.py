@@ -12,7 +12,7 @@ import pytest
 from lm_eval.api.model import CachingLM
 from lm_eval.models.huggingface import HFLM
 
-from stsr.eval_tasks.bench import benchmark, requests
+from stsr.eval_tasks.bench import UnequalError, benchmark, requests
 from stsr.eval_tasks.rollout import PromptTooLongError, stsr_rollout
 from stsr.generators import chain
 
@@ -126,6 +126,19 @@ def test_lock_step_equals_one_episode_at_a_time_on_a_random_model(network: Any, 
     assert (
         len({turn["output"] for turn in json.loads(texts[0])["turns"]}) > 1
     )  # the text does depend on the prompt
+
+
+def test_a_measurement_of_unequal_transcripts_is_an_error(scripts: Any) -> None:
+    """An LM that answers a batch otherwise than a single prompt. All four episodes differ."""
+
+    class Fickle(scripts.lm):  # type: ignore[misc, name-defined]
+        def generate_until(self, requests: list[Any]) -> list[str]:
+            self.policy = scripts.perfect if len(requests) == 1 else scripts.distracted
+            return list(super().generate_until(requests))
+
+    message = "in 4 of 4 episodes under full, such as chain-h4/62000$"
+    with pytest.raises(UnequalError, match=message):
+        benchmark(Fickle(scripts.perfect), horizon=4, view="full", seeds=range(62000, 62004))
 
 
 def test_equal_greedy_prompts_are_asked_once(scripts: Any) -> None:
