@@ -53,16 +53,16 @@ class Part:
         for name in self.views:
             view(name)
         if not self.chosen_variants:
-            raise DeclarationError(f"{self.config}: no variant of {self.family} is like {self.variants!r}")
+            raise ValueError(f"{self.config}: no variant of {self.family} is like {self.variants!r}")
         for split in self.splits:
             if extra := sorted(set(split.horizons) - set(known)):
-                raise DeclarationError(
+                raise ValueError(
                     f"split {split.name}: {self.family} has horizons {list(known)}; not {extra[0]}"
                 )
             if split.tasks < 1:
-                raise DeclarationError(f"split {split.name}: needs at least one task")
+                raise ValueError(f"split {split.name}: needs at least one task")
         if len(self.views) > 1 and "{view}" not in self.config:
-            raise DeclarationError(f"{self.config}: several views need {{view}} in the name")
+            raise ValueError(f"{self.config}: several views need {{view}} in the name")
 
     @property
     def chosen_variants(self) -> tuple[str, ...]:
@@ -104,7 +104,7 @@ class Mixture:
         for name in (self.plain, *self.masked):
             view(name)
         if sum(self.masked.values()) > self.tasks * self.horizon:
-            raise DeclarationError(f"{self.config}: masks more rows than it has")
+            raise ValueError(f"{self.config}: masks more rows than it has")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,19 +130,19 @@ class Declaration:
     def __post_init__(self) -> None:
         parse_row_id(f"{self.example}@full")
         if self.version not in self.changes:
-            raise DeclarationError(f"changes: has no entry for version {self.version}")
+            raise ValueError(f"changes: has no entry for version {self.version}")
         seen: set[tuple[str, str]] = set()
         for part in self.parts:
             for split in part.splits:
                 for config in part_configs(part, split):
                     if (config, split.name) in seen:
-                        raise DeclarationError(f"{config}: split {split.name} is declared twice")
+                        raise ValueError(f"{config}: split {split.name} is declared twice")
                     seen.add((config, split.name))
         for mixture in self.mixtures:
             for name in (mixture.plain, *mixture.masked):
                 source = (f"h{mixture.horizon}-{name}", mixture.split)
                 if source not in seen:
-                    raise DeclarationError(f"{mixture.config}: there is no {source[0]} with {source[1]}")
+                    raise ValueError(f"{mixture.config}: there is no {source[0]} with {source[1]}")
 
     @property
     def tag(self) -> str:
