@@ -5,7 +5,20 @@ import importlib
 
 import pytest
 
-MODULES = ["canonical", "chain", "environment", "randomness", "rows", "tables", "tasks"]
+MODULES = [
+    "branching",
+    "canonical",
+    "chain",
+    "choice",
+    "controls",
+    "environment",
+    "neutral",
+    "randomness",
+    "rows",
+    "tables",
+    "tasks",
+    "views",
+]
 
 
 @pytest.mark.parametrize("name", MODULES)

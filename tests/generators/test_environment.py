@@ -18,29 +18,43 @@ from stsr.generators.environment import (
     start,
     step,
 )
+from stsr.generators.rows import FAMILIES
 from stsr.generators.tables import Table
+from tests.generators.strategies import states
 
 TASK = chain.generate(8, 62_000)
 GOLD = [recipe.text for recipe in TASK.recipes]
-prefixes = st.integers(0, 7).map(lambda calls: gold_prefix(TASK, calls))
 
 
 def call(**changes):
     return json.dumps({**TASK.recipes[0].as_json(), **changes})
 
 
-@given(
-    prefixes,
-    st.text() | st.sampled_from(GOLD).map(lambda text: text[:-3]) | st.from_regex(r"[\[\]{}:,\"\dtfn]*"),
-)
-def test_no_text_raises_and_a_rejection_changes_nothing_but_the_count(state, text):
-    outcome = step(state, text)
-    assert outcome.state.remaining == state.remaining - 1
+@given(states(), st.data())
+@settings(max_examples=300)
+def test_no_text_raises_and_a_rejection_changes_nothing_but_the_count(state, data):
+    """In every family, after any calls."""
+    calls = st.sampled_from([recipe.text for recipe in state.task.recipes])
+    texts = (
+        st.text()
+        | calls
+        | st.builds(lambda call, end: call[:end], calls, st.integers(-9, -1))
+        | st.builds(lambda call, at, more: call[:at] + more + call[at:], calls, st.integers(0, 99), st.text())
+        | st.from_regex(r"[\[\]{}:,\"\dtfn]*")
+    )
+    outcome = step(state, data.draw(texts))
+    assert outcome.state.remaining == max(0, state.remaining - 1)
     if isinstance(outcome, Rejected):
         assert outcome.reason in REASONS
-        assert outcome.state.artifacts == state.artifacts
+        assert list(outcome.state.artifacts.items()) == list(state.artifacts.items())
+        assert outcome.state.makers == state.makers
         assert outcome.state.verified == state.verified
-        assert outcome.state.error.startswith(outcome.reason)
+        assert outcome.state.error
+        assert outcome.state.stage == state.stage
+    else:
+        assert len(outcome.state.artifacts) == len(state.artifacts) + 1
+        assert outcome.state.error == ""
+        assert outcome.state.verified >= state.verified
 
 
 MALFORMED = {
@@ -133,6 +147,39 @@ def test_a_free_run_ends_with_success_or_with_the_budget():
     assert state.finished
     assert not state.success
     assert state.verified == frozenset()
+
+
+@given(st.integers(0, 10**9), st.integers(0, 15), st.sampled_from(FAMILIES["choice"].variants))
+@settings(max_examples=30)
+def test_a_goal_wrong_call_runs_moves_on_and_dooms_the_run(seed, calls, variant):
+    """Section A.9. The run goes on to its end, all outputs exist, and it is no success."""
+    task = FAMILIES["choice"].generate(16, seed, variant)
+    state = gold_prefix(task, calls)
+    wrong = next(r for r in task.recipes if r.output == state.reference.output and r != state.reference)
+    assert not agrees(state, wrong.text)
+    outcome = step(state, wrong.text)
+    assert isinstance(outcome, Accepted)
+    assert outcome.state.stage == min(calls + 2, 16)
+    assert step(outcome.state, state.reference.text).reason == "output-exists"
+    state = outcome.state
+    for index in task.gold[calls + 1 :]:
+        state = step(state, task.recipes[index].text).state
+    assert state.finished
+    assert not state.success
+    assert state.verified == set(task.gold) - {task.gold[calls]}
+
+
+@given(st.integers(0, 10**9), st.sampled_from([8, 16]), st.randoms(use_true_random=False))
+@settings(max_examples=50)
+def test_any_order_of_ready_recipes_solves_a_branching_task(seed, horizon, random):
+    """Appendix D.1: legal, though only the lowest ready recipe agrees with the canonical target."""
+    state = start(FAMILIES["branching"].generate(horizon, seed))
+    while not state.finished:
+        legal = [i for i, r in enumerate(state.task.recipes) if isinstance(step(state, r.text), Accepted)]
+        assert [i for i in legal if agrees(state, state.task.recipes[i].text)] == legal[:1]
+        state = step(state, state.task.recipes[random.choice(legal)].text).state
+    assert state.success
+    assert state.remaining == horizon
 
 
 def test_agreement_needs_the_reference_and_a_legal_call():

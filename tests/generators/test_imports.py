@@ -5,11 +5,22 @@ import sys
 
 import pytest
 
-HEAVY = ("torch", "datasets", "transformers", "huggingface_hub", "requests", "httpx", "aiohttp", "scipy")
+HEAVY = (
+    "torch",
+    "tokenizers",
+    "tiktoken",
+    "datasets",
+    "transformers",
+    "huggingface_hub",
+    "requests",
+    "httpx",
+    "aiohttp",
+    "scipy",
+)
 
 
 @pytest.mark.parametrize(
-    "module", ["environment", "views", "prompts", "rows", "chain", "build", "declaration"]
+    "module", ["environment", "views", "prompts", "rows", "build", "dataset", "declaration", "tokens"]
 )
 def test_generators_pull_in_nothing_heavy(module):
     code = f"import sys, stsr.generators.{module}; print([m for m in {HEAVY} if m in sys.modules])"

@@ -4,9 +4,9 @@ import pytest
 
 from stsr.generators import chain
 from stsr.generators.environment import gold_prefix, step
-from stsr.generators.rows import decision_rows, generate, gold_states, parse_row_id, task_row
+from stsr.generators.rows import FAMILIES, decision_rows, generate, gold_states, parse_row_id, task_row
 from stsr.generators.tasks import Recipe, from_json
-from stsr.generators.views import VIEWS
+from stsr.generators.views import ID_VIEWS, VIEWS
 
 
 def test_ids_carry_family_seed_stage_and_view():
@@ -24,7 +24,30 @@ def test_rows_of_one_decision_differ_in_the_prompt_only():
     for at in range(0, len(rows), len(VIEWS)):
         first, *others = rows[at : at + len(VIEWS)]
         for row in others:
-            assert {key for key in row if row[key] != first[key]} <= {"id", "view", "prompt"}
+            own = {"id", "view", "prompt"} | ({"completion"} if row["view"] in ID_VIEWS else set())
+            assert {key for key in row if row[key] != first[key]} <= own
+
+
+def test_a_reply_by_id_names_the_place_of_the_target():
+    for row in decision_rows(generate("interface", 16, 10_000), ["recipe-ids", "output-ids"]):
+        assert row["completion"][0]["content"] == f'{{"recipe":"r{row["target_index"] + 1}"}}'
+
+
+def test_pivot_only_leaves_the_pivot():
+    task = generate("choice", 16, 72_000, "negative")
+    (row,) = decision_rows(task, ["full"], pivot_only=True)
+    assert row["id"] == f"choice-h16/72000~negative#{task.pivot}@full"
+    assert row["distractor"] == "ready"
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_ids_of_every_family_can_be_taken_apart(name):
+    family = FAMILIES[name]
+    task = family.generate(family.horizons[0], 5, family.variants[-1])
+    for row in decision_rows(task, ["full"]):
+        parts = parse_row_id(row["id"])
+        assert generate(parts.family, parts.horizon, parts.seed, parts.variant) == task
+        assert (parts.stage, parts.view) == (row["stage"], "full")
 
 
 def test_completions_replayed_in_order_solve_the_task():
@@ -66,8 +89,3 @@ def test_a_broken_gold_path_is_an_error():
 def test_a_bad_row_id_is_one_clear_line(row_id, message):
     with pytest.raises(ValueError, match=message):
         parse_row_id(row_id)
-
-
-def test_an_unknown_family_names_the_alternatives():
-    with pytest.raises(ValueError, match="unknown family 'tree'; there are chain"):
-        generate("tree", 4, 1)
