@@ -13,10 +13,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from importlib.resources import files
 from typing import Any, NamedTuple
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 from rich import box
 from rich.columns import Columns
@@ -24,72 +23,18 @@ from rich.console import Console, Group
 from rich.table import Table as Grid
 from rich.text import Text
 
-from stsr.generators.environment import Accepted, State, step
 from stsr.generators.places import Place, places
-from stsr.generators.prompts import answer, render
-from stsr.generators.prompts import contents as prompt_contents
+from stsr.generators.prompts import answer
 from stsr.generators.rows import find_family, generate, gold_states, parse_row_id
-from stsr.generators.tables import Table
-from stsr.generators.tasks import Candidates, Recipe, Task, candidates
-from stsr.generators.views import View, view
+from stsr.generators.tasks import Task, candidates
+from stsr.generators.views import view
+from stsr.hub_cards.decision import Artifact, Look, Option, look_under, options
 from stsr.hub_cards.drawing import Node, draw
 
 FALLBACK = ("full", "compact", "recent2", "names")
 """Other views of a row that no declaration has."""
 CLIPPED = 3
 """Rows of a table that the cards of other views draw; the whole table stands above them."""
-
-
-class Artifact(NamedTuple):
-    """One artifact as a view shows it."""
-
-    name: str
-    table: Table
-    """What it holds, shown or not."""
-    text: str | None
-    """What the prompt shows in the table's place; None if it shows the table or hides it."""
-    shown: bool
-    cue: bool
-    """Whether the prompt names it as relevant."""
-    read: bool
-    """Whether the target reads it."""
-
-
-class Look(NamedTuple):
-    """The state under one view."""
-
-    name: str
-    view: View
-    artifacts: tuple[Artifact, ...]
-    """In the order shown."""
-    moved: bool
-    """Whether that is another order than that of creation."""
-    prompt: str
-
-    @property
-    def shows(self) -> str:
-        """How much is shown, for example "1 of 7"."""
-        count = f"{sum(artifact.shown for artifact in self.artifacts)} of {len(self.artifacts)}"
-        return count + (", in another order" if self.moved else "")
-
-
-class Option(NamedTuple):
-    """One of the recipes shown."""
-
-    number: int
-    """From 1, in the order shown."""
-    recipe: Recipe
-    printed: str
-    """As the prompt prints it."""
-    words: str
-    """What it does."""
-    target: bool
-    kind: str
-    """"target", or what is wrong with it: "finished", "future" or "ready"."""
-    reason: str
-    """What the environment makes of the call, as a sentence."""
-    makes: Table | None
-    """What its output would hold; None if it cannot run."""
 
 
 class Preview(NamedTuple):
@@ -125,8 +70,7 @@ def look(row_id: str, views: Sequence[str] = ()) -> Preview:
     state, shown = gold_states(task)[parts.stage - 1], candidates(task, parts.stage)
     found = places(parts, task.pivot)
     names = views or dict.fromkeys(name for place in found for name in place.part.views) or FALLBACK
-    own = _look(parts.view, state, shown)
-    printed = own.prompt.partition("Recipes:\n")[2].splitlines()
+    own = look_under(parts.view, state, shown)
     return Preview(
         row_id=row_id,
         task=task,
@@ -135,61 +79,11 @@ def look(row_id: str, views: Sequence[str] = ()) -> Preview:
         calls_left=state.remaining,
         places=found,
         own=own,
-        options=[_option(index, printed[index], shown, state) for index in range(len(shown.shown))],
+        options=options(own, state, shown),
         reply=answer(view(parts.view)(state, state.reference), shown),
         nodes=draw(state, shown),
-        others=[_look(name, state, shown) for name in names if name != parts.view],
+        others=[look_under(name, state, shown) for name in names if name != parts.view],
     )
-
-
-def _look(name: str, state: State, shown: Candidates) -> Look:
-    observation = view(name)(state, state.reference)
-    artifacts = tuple(
-        Artifact(
-            name=artifact,
-            table=state.artifacts[artifact],
-            text=contents if isinstance(contents, str) else None,
-            shown=contents is not None and state.artifacts[artifact].text[:-1] in prompt_contents(contents),
-            cue=artifact in observation.hint,
-            read=artifact in state.reference.inputs,
-        )
-        for artifact, contents in observation.artifacts
-    )
-    moved = [artifact for artifact, _ in observation.artifacts] != list(state.artifacts)
-    return Look(name, view(name), artifacts, moved, render(observation, shown, state)[0]["content"])
-
-
-def _option(index: int, printed: str, shown: Candidates, state: State) -> Option:
-    recipe, target = shown.shown[index], index == shown.target_index
-    outcome = step(state, recipe.text)
-    makes = outcome.state.artifacts[recipe.output] if isinstance(outcome, Accepted) else None
-    if target:
-        kind, reason = "target", f"It can run now, and it is step {state.stage} of the reference path."
-    elif isinstance(outcome, Accepted):
-        kind, reason = "ready", f"It can run now, but step {state.stage} of the reference path is another."
-        if state.task.recipe_index[recipe.key] not in state.task.gold:
-            reason = f"It can run now, but its {recipe.output} is not the right one: "
-            reason += "after it the task can no longer succeed."
-    else:
-        kind = "finished" if outcome.reason == "output-exists" else "future"
-        reason = f"It would be rejected: {outcome.state.error.partition(': ')[2]}."
-    return Option(index + 1, recipe, printed, in_words(recipe), target, kind, reason, makes)
-
-
-def in_words(recipe: Recipe) -> str:
-    """What a recipe does, for people.
-
-    >>> in_words(Recipe("sort_rows", ("a1",), "a2", {"column": "x", "order": "descending", "ties": "keep"}))
-    'sort a1 by x, descending, into a2'
-    """
-    name, params, source = recipe.output, recipe.params, ", ".join(recipe.inputs)
-    if recipe.tool == "map_column":
-        return f"add {params['value']} to {params['column']} of {source}, into {name}"
-    if recipe.tool == "sort_rows":
-        return f"sort {source} by {params['column']}, {params['order']}, into {name}"
-    if recipe.tool == "filter_rows":
-        return f"keep the rows of {source} with {params['column']} at least {params['value']}, in {name}"
-    return f"keep {', '.join(params['columns'])} of {source}, in {name}"
 
 
 # -- the page
@@ -197,8 +91,8 @@ def in_words(recipe: Recipe) -> str:
 
 def page(preview: Preview) -> str:
     """HTML that stands alone; it is also well-formed XML."""
-    source = files("stsr.hub_cards").joinpath("templates", "preview.html").read_text(encoding="utf-8")
     jinja = Environment(
+        loader=PackageLoader("stsr.hub_cards"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -207,7 +101,7 @@ def page(preview: Preview) -> str:
     )
     jinja.filters["code"] = _code
     values: dict[str, Any] = preview._asdict()
-    return jinja.from_string(source).render(**values, clipped=CLIPPED)
+    return jinja.get_template("preview.html").render(**values, clipped=CLIPPED)
 
 
 def file_name(row_id: str) -> str:

@@ -20,7 +20,7 @@ from rich.console import Console
 
 from stsr.generators.tables import Table
 from stsr.generators.tasks import Recipe, Task
-from stsr.hub_cards import drawing
+from stsr.hub_cards import decision, drawing
 from stsr.hub_cards import preview as previewing
 from stsr.hub_cards.preview import look, page, show
 
@@ -408,5 +408,5 @@ def test_a_mistake_is_one_line_and_exit_code_2(words: list[str], message: str, t
 
 
 def test_examples() -> None:
-    assert doctest.testmod(previewing).failed == 0
-    assert doctest.testmod(drawing).failed == 0
+    for module in (decision, drawing, previewing):
+        assert doctest.testmod(module).failed == 0
