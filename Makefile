@@ -12,7 +12,7 @@ help:           ## this list
 
 install: $(VENV)/installed   ## .venv with everything, from constraints.txt
 
-$(VENV)/installed: pyproject.toml setup.py constraints.txt $(wildcard eval_tasks/harness/*)
+$(VENV)/installed: pyproject.toml setup.py constraints.txt $(wildcard eval_tasks/*harness/*)
 	@$(PYTHON) -c 'import sys; ok = (3, 11) <= sys.version_info[:2] <= (3, 13); sys.exit(0 if ok else "stsr needs Python 3.11, 3.12 or 3.13; say which with: make PYTHON=python3.12")'
 	@test -x $(BIN)/pip || $(PYTHON) -m venv --clear $(VENV)
 	@echo "Installing into $(VENV); this takes a few minutes the first time."

@@ -1,6 +1,6 @@
-"""The task files of `harness/scienceworld/`, from the declaration of the trajectories.
+"""The task files of `scienceworld_harness/`, from the declaration of the trajectories.
 
-    python -m stsr.eval_tasks.scienceworld_suite            # rewrites eval_tasks/harness/scienceworld/*
+    python -m stsr.eval_tasks.scienceworld_suite            # rewrites eval_tasks/scienceworld_harness/*
 
 Invariant: the files of that folder are what this module writes, byte for byte.
 Source: section 4.7 and appendix F of the paper.
@@ -16,7 +16,7 @@ from stsr.generators.scienceworld.dataset import Declaration, read_declaration
 from stsr.generators.scienceworld.extension import COMPACT, FULL
 from stsr.generators.scienceworld.views import VIEWS
 
-HARNESS = Path(__file__).with_name("harness") / "scienceworld"
+HARNESS = Path(__file__).with_name("scienceworld_harness")
 VERSION = "1.0"
 """Version of all tasks; it moves with any change of prompts, data, extraction or metrics."""
 HEADER = "# By python -m stsr.eval_tasks.scienceworld_suite; change it there.\n"

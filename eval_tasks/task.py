@@ -77,7 +77,8 @@ class StsrTask(ConfigurableTask):  # type: ignore[misc]  # lm-eval is untyped
         """Loads the split and the tasks. Raises DataError or PinError; see data.load_split."""
         metadata = self.config.metadata or {}
         for key in metadata:
-            if key.startswith("stsr_") and key not in OPTIONS + OWN:
+            ours = key.startswith("stsr_") and not key.startswith("stsr_scienceworld_")
+            if ours and key not in OPTIONS + OWN:
                 raise DataError(f"unknown metadata key {key!r}; there are {', '.join(OPTIONS)}")
         data, revised = SOURCES[metadata.get("stsr_source", "workflows")]
         source = str(metadata.get(data, self.DATASET_PATH))

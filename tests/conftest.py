@@ -8,9 +8,18 @@ os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
 os.environ["HF_HUB_DISABLE_UPDATE_CHECK"] = "1"
 
 import base64
+import shutil
 from importlib.resources import files
 
 import pytest
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skips tests that start the ScienceWorld simulator, with the reason, where that cannot be."""
+    if item.get_closest_marker("needs_java"):
+        pytest.importorskip("scienceworld")
+        if shutil.which("java") is None:
+            pytest.skip("no Java here: apt-get install -y openjdk-17-jre-headless")
 
 
 @pytest.fixture(scope="session")
