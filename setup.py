@@ -3,7 +3,7 @@
 lm-eval looks for tasks in its own folder and offers no entry point for those of others. The files of
 `eval_tasks/harness` therefore install as `lm_eval/tasks/stsr/` too, and those of
 `eval_tasks/scienceworld_harness` as `lm_eval/tasks/stsr_scienceworld/`: copied into the build of a wheel,
-and as data files in an editable install. `pip uninstall stsr` removes them. They hold names and settings only;
+and as data files in an editable install. `pip uninstall stsr` removes them. They hold names and settings;
 the code stays in `stsr.eval_tasks`. Everything else is declared in pyproject.toml.
 """
 

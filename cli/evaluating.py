@@ -24,6 +24,7 @@ def evaluate(
     tasks: str,
     data: str,
     controls: str,
+    trajectories: str,
     split: str | None,
     out: Path,
     batch_size: int,
@@ -31,6 +32,7 @@ def evaluate(
     dtype: str,
     device: str,
     resume: bool,
+    run_extension: bool,
 ) -> None:
     """Evaluates the base (`untuned`, or without adapters) and each adapter; prints the files of records."""
     import torch
@@ -45,17 +47,23 @@ def evaluate(
     asked += [Adapter(*split_revision(adapter)) for adapter in adapters]
     for path in run(
         model=source, model_revision=revision, adapters=asked, tasks=tasks.split(","),
-        sources={"workflows": split_revision(data), "controls": split_revision(controls)},
+        sources={
+            "workflows": split_revision(data),
+            "controls": split_revision(controls),
+            "scienceworld": split_revision(trajectories),
+        },
         split=split, out=out, batch_size=batch_size, limit=limit, dtype=dtype, device=device, resume=resume,
+        run_extension=run_extension,
     ):  # fmt: skip
         print(f"Records: {path}")
 
 
 def list_tasks(pattern: str) -> None:
     """Prints name and description of every task and group whose name is like `pattern`."""
-    from stsr.eval_tasks.suite import listing
+    from stsr.eval_tasks import scienceworld_suite, suite
 
-    said = {name: says for name, says in sorted(listing().items()) if fnmatchcase(name, pattern)}
+    every = suite.listing() | scienceworld_suite.listing()
+    said = {name: says for name, says in sorted(every.items()) if fnmatchcase(name, pattern)}
     width = max(map(len, said), default=0)
     for name, says in said.items():
         print(f"{name:<{width}}  {says}")

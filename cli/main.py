@@ -155,6 +155,9 @@ def evaluate(
     out: Out,
     data: Annotated[str, typer.Option(help="Workflows, ID@REVISION.")] = "stsr/table-workflows@v1.1.0",
     controls: Annotated[str, typer.Option(help="Controls, ID@REVISION.")] = "stsr/workflow-controls@v1.0.0",
+    trajectories: Annotated[
+        str, typer.Option(help="ScienceWorld trajectories, ID@REVISION.")
+    ] = "stsr/scienceworld-trajectories@v1.0.0",
     adapter: Annotated[
         list[str] | None, typer.Option(help="Adapter, ID or ID@REVISION; may be given several times.")
     ] = None,
@@ -169,6 +172,9 @@ def evaluate(
     dtype: Annotated[str, typer.Option(help="Parameter type of the model.")] = "auto",
     device: Annotated[str, typer.Option(help="cpu, cuda, ...; auto takes a GPU if there is one.")] = "auto",
     resume: Annotated[bool, typer.Option(help="Continue what was interrupted, or refuse to.")] = True,
+    run_frozen_extension: Annotated[
+        bool, typer.Option("--run-frozen-extension", help="Let the frozen ScienceWorld extension run.")
+    ] = False,
 ) -> None:
     """Evaluate a model through lm-eval and leave a record of every decision and episode.
 
@@ -176,7 +182,8 @@ def evaluate(
     """
     evaluating.evaluate(
         model=model, adapters=adapter or [], untuned=untuned, tasks=tasks, data=data, controls=controls,
-        split=split, out=out, batch_size=batch_size, limit=limit, dtype=dtype, device=device, resume=resume,
+        trajectories=trajectories, split=split, out=out, batch_size=batch_size, limit=limit, dtype=dtype,
+        device=device, resume=resume, run_extension=run_frozen_extension,
     )  # fmt: skip
 
 

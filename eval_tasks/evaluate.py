@@ -31,7 +31,7 @@ import torch
 from lm_eval.tasks import TaskManager
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
 
-from stsr.eval_tasks import suite
+from stsr.eval_tasks import scienceworld_suite, suite
 from stsr.eval_tasks.journal import Journal
 from stsr.eval_tasks.records import Cell
 from stsr.eval_tasks.shared_prefix import SharedPrefixLM
@@ -58,6 +58,7 @@ class Adapter(NamedTuple):
         return Path(self.source).name
 
 
+HARNESSES = [str(HARNESS), str(scienceworld_suite.HARNESS)]
 UNTUNED = "untuned"
 """Name of the base's folder, likewise."""
 
@@ -88,12 +89,14 @@ def evaluate(
     dtype: str,
     device: str,
     resume: bool = True,
+    run_extension: bool = False,
 ) -> list[Path]:
     """Runs `tasks` (tasks or groups) under each of `adapters`; returns the files of records, in order.
 
     None among `adapters` is the base alone. With more than one, each has a folder of its own in `out`.
     `sources` says where each data set of the tasks is, as a pair (Hub id or folder, revision) for "workflows"
-    and "controls"; a revision of None is the default branch. A split of None is each task's own. `dtype` is a
+    and "controls" (and "scienceworld"); a revision of None is the default branch. `run_extension` lets the
+    frozen ScienceWorld extension run. A split of None is each task's own. `dtype` is a
     torch type such as "bfloat16", or "auto" for the checkpoint's. `limit` is the number of decisions or
     episodes of each task. A run that was interrupted continues; `resume=False` refuses to.
 
@@ -109,7 +112,7 @@ def evaluate(
         dtype = str(AutoConfig.from_pretrained(base.source, revision=base.commit).dtype).removeprefix(
             "torch."
         )
-    loaded, pins = _load(tasks, sources, split)
+    loaded, pins = _load(tasks, sources, split, run_extension)
     common = {
         "model": base.source,
         "model_revision": base.revision,
@@ -210,21 +213,26 @@ def drop_adapter(network: Any) -> torch.nn.Module:
 
 
 def _load(
-    names: list[str], sources: Mapping[str, tuple[str, str | None]], split: str | None
+    names: list[str],
+    sources: Mapping[str, tuple[str, str | None]],
+    split: str | None,
+    run_extension: bool,
 ) -> tuple[list[StsrTask], dict[str, Pin]]:
     """The tasks behind names of tasks and groups, with data; and the pins of the data sets that they read."""
-    manager = TaskManager(include_path=str(HARNESS), include_defaults=False)
+    manager = TaskManager(include_path=HARNESSES, include_defaults=False)
     for name in names:
         if name not in manager.all_tasks:
             raise EvaluateError(f"no task {name!r}; there are {', '.join(manager.all_tasks)}")
     pins = {name: pin(*sources[name], "dataset") for name in _needed(names) if name in sources}
-    metadata = {"stsr_split": split} if split else {}
+    metadata: dict[str, Any] = {"stsr_split": split, "stsr_scienceworld_split": split} if split else {}
+    if run_extension:
+        metadata["stsr_scienceworld_run_extension"] = True
     for name, found in pins.items():
         data, revision = SOURCES[name]
         metadata[data] = found.source
         if found.commit:
             metadata[revision] = found.commit
-    manager = TaskManager(include_path=str(HARNESS), include_defaults=False, metadata=metadata)
+    manager = TaskManager(include_path=HARNESSES, include_defaults=False, metadata=metadata)
     return list(manager.load(list(dict.fromkeys(names)))["tasks"].values()), pins
 
 
@@ -234,24 +242,30 @@ def _needed(names: list[str]) -> list[str]:
     made = suite.groups(tasks)
     tasks |= suite.fast(tasks, made)
     made["stsr_fast"] = suite.fast_group(tasks)
-    return list(dict.fromkeys(tasks[leaf].source for name in names for leaf in suite.leaves(name, made)))
+    return list(
+        dict.fromkeys(
+            "scienceworld" if leaf.startswith("stsr_scienceworld_") else tasks[leaf].source
+            for name in names
+            for leaf in suite.leaves(name, made)
+        )
+    )
 
 
 def _job(task: StsrTask, common: dict[str, str], data: Pin, folder: Path, limit: int | None) -> _Job:
     docs = task.task_docs.select(range(min(limit or len(task.task_docs), len(task.task_docs))))
     cells = {}
-    for run in map(task.begin, docs):
-        cells[run.id] = Cell(
+    for asked in map(task.asked, docs):
+        cells[asked.id] = Cell(
             **common,
             data=data.source,
             data_revision=data.revision,
             split=str(task.config.test_split),
-            family=run.state.task.family,
-            horizon=run.state.task.horizon,
-            view=run.id.rpartition("@")[2],
+            family=asked.family,
+            horizon=asked.horizon,
+            view=asked.view,
             condition=task.condition,
         )
-    return _Job(task, Journal(folder / f"{task.task_name}.jsonl", cells))
+    return _Job(task, task.journal_of(folder / f"{task.task_name}.jsonl", cells))
 
 
 def _run(job: _Job, lm: SharedPrefixLM, limit: int | None) -> None:

@@ -21,14 +21,14 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from stsr.eval_tasks import records
-from stsr.eval_tasks.records import Cell, Record, RecordError
+from stsr.eval_tasks.records import Cell, RecordError
 from stsr.eval_tasks.samples import record_of, result_of
 
 PARTIAL, ANSWERS = ".jsonl.partial", ".answers.partial"
@@ -36,6 +36,12 @@ PARTIAL, ANSWERS = ".jsonl.partial", ".answers.partial"
 
 class Journal:
     """What is known of a task, and where more of it is written."""
+
+    from_json: Callable[[str, str], Any] = staticmethod(records.from_json)
+    to_json: Callable[[Any], str] = staticmethod(records.to_json)
+    record_of: Callable[[Mapping[str, Any], Cell, str], Any] = staticmethod(record_of)
+    result_of: Callable[[Any], dict[str, Any]] = staticmethod(result_of)
+    """The kind of records; the journal of another study names its own."""
 
     def __init__(self, path: Path, cells: Mapping[str, Cell]) -> None:
         """`path` is the finished file, NAME.jsonl; `cells` holds the ids asked for, in document order.
@@ -46,7 +52,7 @@ class Journal:
         self.path, self.cells = path, cells
         self._partial = path.with_name(path.stem + PARTIAL)
         self._answers = path.with_name(path.stem + ANSWERS)
-        self.records: dict[str, Record] = {}
+        self.records: dict[str, Any] = {}
         """Finished decisions and episodes, by id."""
         self.answers: dict[str, str] = {}
         """Answers of the model, by a hash of prompt and settings."""
@@ -75,7 +81,7 @@ class Journal:
     def _read(self, path: Path, torn: bool) -> None:
         more = []
         for number, line in enumerate(_lines(path, torn), 1):
-            record = records.from_json(line, f"{path}:{number}")
+            record = self.from_json(line, f"{path}:{number}")
             _refuse_other(path, record.cell, self.cells.get(record.id, self._first))
             if record.id not in self.cells:
                 more.append(record.id)
@@ -124,11 +130,11 @@ class Journal:
         """Writes the results of finished rollouts (`episodes`), and syncs. One twice is a RecordError."""
         lines = []
         for result in results:
-            record = record_of(result, self.cells[result["id"]], str(result["id"]))
+            record = self.record_of(result, self.cells[result["id"]], str(result["id"]))
             if record.id in self.records:
                 raise RecordError(f"{record.id} is recorded already")
             self.records[record.id] = record
-            lines.append(records.to_json(record))
+            lines.append(self.to_json(record))
         self._write(0, lines)
 
     def remember(self, answers: Mapping[str, str]) -> None:
@@ -139,7 +145,7 @@ class Journal:
     def result(self, record_id: str) -> dict[str, Any] | None:
         """The result of a rollout that has a record, or None."""
         record = self.records.get(record_id)
-        return None if record is None else result_of(record)
+        return None if record is None else self.result_of(record)
 
     def finish(self) -> None:
         """The whole file appears, in document order. Raises RecordError if a record is missing."""
@@ -147,7 +153,7 @@ class Journal:
             raise RecordError(f"{self.path}: {len(missing)} records are missing, such as {missing[0]}")
         whole = self.path.with_name(f".{self.path.name}.{os.getpid()}")
         with open(whole, "w", encoding="utf-8") as file:
-            file.writelines(f"{records.to_json(self.records[record_id])}\n" for record_id in self.cells)
+            file.writelines(f"{self.to_json(self.records[record_id])}\n" for record_id in self.cells)
             file.flush()
             os.fsync(file.fileno())
         os.replace(whole, self.path)

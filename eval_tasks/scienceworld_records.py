@@ -9,7 +9,7 @@ Invariant: a file holds each `id` at most once per cell.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -130,7 +130,7 @@ def from_json(line: str, where: str = "record") -> Record:
     raise RecordError(f"{where}: unknown kind {raw['kind']!r}")
 
 
-def record_of(result: dict[str, Any], cell: Cell, where: str) -> Record:
+def record_of(result: Mapping[str, Any], cell: Cell, where: str) -> Record:
     """The record of a rollout's result. Raises RecordError, which begins with `where`, for anything else."""
     return from_json(json.dumps({**result, "cell": asdict(cell), "schema": SCHEMA}), where)
 

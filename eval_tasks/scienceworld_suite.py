@@ -81,10 +81,11 @@ def _says(kind: str, view: str) -> str:
 
 def _task(name: str, kind: str, view: str) -> str:
     config = {"local": view, "free_run": "workflows"}.get(kind, kind)
+    condition = f"  stsr_condition: {kind}\n" if kind in ("pilot", "extension") else ""
     return (
         f"include: _scienceworld_{kind}\ntask: {name}\n"
         f"tag: [stsr_scienceworld_view_{_word(view)}]\ndataset_name: {config}\n"
-        f"metadata:\n  version: {VERSION}\n  stsr_view: {view}\n"
+        f"metadata:\n  version: {VERSION}\n  stsr_view: {view}\n{condition}"
         f'  description: "{_says(kind, view).replace(chr(34), chr(39))}"\n'
     )
 

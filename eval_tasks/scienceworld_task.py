@@ -30,10 +30,12 @@ from typing import Any
 
 from lm_eval.api.model import LM
 
+from stsr.eval_tasks import scienceworld_records
 from stsr.eval_tasks.data import DataError, load_split
+from stsr.eval_tasks.journal import Journal
 from stsr.eval_tasks.rollout import Chat, RolloutRequest, render, stsr_rollout
 from stsr.eval_tasks.scienceworld import FreeRun, Lane, Local
-from stsr.eval_tasks.task import StsrTask
+from stsr.eval_tasks.task import Asked, StsrTask
 from stsr.generators.prompts import Message
 from stsr.generators.scienceworld.catalogue import Workflow
 from stsr.generators.scienceworld.prompts import HEAD
@@ -53,8 +55,19 @@ OPTIONS = (
 """Keys of --metadata."""
 
 
+class ScienceWorldJournal(Journal):
+    """A journal of the records of this study."""
+
+    from_json = staticmethod(scienceworld_records.from_json)
+    to_json = staticmethod(scienceworld_records.to_json)
+    record_of = staticmethod(scienceworld_records.record_of)
+    result_of = staticmethod(scienceworld_records.result_of)
+
+
 class ScienceWorldTask(StsrTask):
     """What local decisions and free runs share: where the data are."""
+
+    journal_of = ScienceWorldJournal
 
     def download(self, dataset_kwargs: dict[str, Any] | None = None, **_: Any) -> None:
         """Loads the split. Raises DataError or PinError; see data.load_split."""
@@ -82,6 +95,9 @@ class LocalTask(ScienceWorldTask):
     def begin(self, doc: Mapping[str, Any]) -> Local:
         return Local(doc)
 
+    def asked(self, doc: Mapping[str, Any]) -> Asked:
+        return Asked(doc["id"], "scienceworld", 0, doc["view"])
+
 
 @dataclass(kw_only=True)
 class EpisodeRequest(RolloutRequest):
@@ -99,6 +115,10 @@ class FreeRunTask(ScienceWorldTask):
     def __init__(self, config: dict[str, Any] | None = None) -> None:
         super().__init__(config)
         self.OUTPUT_TYPE = REQUEST_TYPE
+
+    def asked(self, doc: Mapping[str, Any]) -> Asked:
+        view = self.config.metadata["stsr_view"]
+        return Asked(f"{doc['id']}@{view}", "scienceworld", 0, view)
 
     def play(self, doc: Mapping[str, Any], pool: Pool) -> FreeRun:
         """A fresh episode of a document. Raises SplitError or ValueError if the catalogue lacks its path."""

@@ -27,7 +27,7 @@ from collections.abc import Mapping
 from copy import deepcopy
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import datasets
 from lm_eval.api.task import ConfigurableTask
@@ -54,10 +54,21 @@ OPTIONS = (
 SOURCES = {
     "workflows": ("stsr_data", "stsr_revision"),
     "controls": ("stsr_controls", "stsr_controls_revision"),
+    "scienceworld": ("stsr_scienceworld_data", "stsr_scienceworld_revision"),
 }
 """Data set -> keys of --metadata that say where it is."""
 OWN = ("stsr_source", "stsr_tasks", "stsr_view", "stsr_variant", "stsr_condition")
 """Keys of ours in a YAML's metadata."""
+
+
+class Asked(NamedTuple):
+    """What one document asks."""
+
+    id: str
+    """Id of the record that it gives."""
+    family: str
+    horizon: int
+    view: str
 
 
 class StsrTask(ConfigurableTask):  # type: ignore[misc]  # lm-eval is untyped
@@ -128,6 +139,15 @@ class StsrTask(ConfigurableTask):  # type: ignore[misc]  # lm-eval is untyped
     def begin(self, doc: Mapping[str, Any]) -> Rollout:
         """A fresh rollout of a document."""
         raise NotImplementedError
+
+    def asked(self, doc: Mapping[str, Any]) -> Asked:
+        """What a document asks; see Asked."""
+        run = self.begin(doc)
+        task = run.state.task
+        return Asked(run.id, task.family, task.horizon, run.id.rpartition("@")[2])
+
+    journal_of: type[Journal] = Journal
+    """The kind of journal that its records go to."""
 
     def build_all_requests(self, **options: Any) -> None:
         """As lm-eval's. Raises ValueError for options that would change or stale the prompt."""
