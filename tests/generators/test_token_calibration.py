@@ -35,16 +35,19 @@ PADDING = {"full": 440, "padded-600": 600, "padded-800": 800, "padded-1000": 100
 def count(qwen3_tokenizer):
     """A function rows -> numbers of tokens that a model reads, chat template included."""
 
+    def rendered(text):
+        return qwen3_tokenizer.apply_chat_template(
+            [{"role": "user", "content": text}],
+            tokenize=False,
+            add_generation_prompt=True,
+            enable_thinking=False,
+        )
+
+    before, after = rendered("CONTENT").split("CONTENT")
+
     def count(rows):
-        texts = [
-            qwen3_tokenizer.apply_chat_template(
-                [{"role": "user", "content": row["prompt"]}],
-                tokenize=False,
-                add_generation_prompt=True,
-                **row["chat_template_kwargs"],
-            )
-            for row in rows
-        ]
+        texts = [before + row["prompt"] + after for row in rows]
+        assert texts[0] == rendered(texts[0].removeprefix(before).removesuffix(after))
         return [len(ids) for ids in qwen3_tokenizer(texts)["input_ids"]]
 
     return count

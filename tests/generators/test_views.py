@@ -148,6 +148,13 @@ def test_a_block_is_half_of_the_names_in_sorted_order(state):
     assert hidden == ordered[begin : begin + len(hidden)]
 
 
+@pytest.mark.parametrize("percent", [25, 50, 75])
+def test_a_random_mask_hides_each_artifact_with_its_probability(percent):
+    many = State(TASK, {f"a{number}": TASK.sources[0][1] for number in range(100_000)}, {}, 8)
+    hidden = 100_000 - len(view(f"random{percent}")(many, TASK.recipes[0]).visible)
+    assert abs(hidden - 1000 * percent) < 700  # five standard deviations
+
+
 @given(states())
 def test_candidates_shows_what_the_candidates_read(state):
     shown = candidates(state.task, state.stage).shown
