@@ -9,7 +9,9 @@ no other; one that load_proven returns changes the logits.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -53,6 +55,15 @@ class Proven(NamedTuple):
     """As in Proof."""
 
 
+@contextmanager
+def renamed_in_transformers() -> Iterator[None]:
+    """Hides the one warning that making a PeftModel gives: PEFT asks the model by a name that has changed."""
+    with warnings.catch_warnings():
+        message = "`is_gradient_checkpointing` is deprecated"
+        warnings.filterwarnings("ignore", message=message, category=FutureWarning)
+        yield
+
+
 def load_strict(
     model: Any,
     source: str | Path,
@@ -79,7 +90,8 @@ def load_strict(
         except (ValueError, OSError) as error:
             raise AdapterError(f"{source}: {error}") from error
         config.inference_mode = True
-        model = get_peft_model(model, config, adapter_name=name)
+        with renamed_in_transformers():
+            model = get_peft_model(model, config, adapter_name=name)
     try:
         loaded = model.load_adapter(str(folder), name, key_mapping=key_mapping)
         _refuse(f"{source}: {len(loaded.missing_keys)} weights are missing", loaded.missing_keys)

@@ -55,7 +55,7 @@ STATED = (
     *("max_length", "packing", "completion_only_loss", "max_steps", "per_device_train_batch_size"),
     *("gradient_accumulation_steps", "learning_rate", "lr_scheduler_type", "warmup_steps", "optim"),
     *("adam_beta1", "adam_beta2", "adam_epsilon", "weight_decay", "max_grad_norm", "bf16"),
-    *("gradient_checkpointing", "seed", "data_seed"),
+    *("activation_checkpointing", "seed", "data_seed"),
 )
 """TRL keys that a recipe must state."""
 
@@ -81,6 +81,8 @@ RESERVED = {
     "num_train_epochs": "max_steps says how long",
     "resume_from_checkpoint": "a run resumes by itself",
     "push_to_hub": "publishing is a step of its own",
+    "gradient_checkpointing": "transformers calls it activation_checkpointing",
+    "gradient_checkpointing_kwargs": "transformers calls it activation_checkpointing_kwargs",
     "model_init_kwargs": "the base model is loaded from the keys under Model",
 }
 """TRL keys that a recipe may not have, and why."""

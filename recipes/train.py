@@ -19,7 +19,6 @@ import json
 import os
 import shutil
 import sys
-import warnings
 from contextlib import nullcontext
 from importlib.metadata import version
 from pathlib import Path
@@ -34,7 +33,7 @@ from trl import SFTConfig, get_peft_config, get_quantization_config
 
 from stsr.generators.declaration import DeclarationError
 from stsr.hub_cards.adapter_card import write_card
-from stsr.hub_cards.adapters import AdapterError, proof_ids, prove
+from stsr.hub_cards.adapters import AdapterError, proof_ids, prove, renamed_in_transformers
 from stsr.hub_cards.pins import Pin, PinError, pin
 from stsr.hub_cards.publish import RepoType
 from stsr.recipes import exposure
@@ -64,8 +63,6 @@ def train(
     BusyError if another process trains into `out`, and AdapterError if the finished adapter does not load
     strictly or does nothing.
     """
-    # TRL's configuration still uses names that transformers renamed.
-    warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
     recipe = resolve(recipe_path, view=view, seed=seed, data_seed=data_seed, overrides=overrides)
     out = out or Path("out", recipe.own.adapter_name.rpartition("/")[2])
     state = PartialState(cpu=bool(recipe.trl.get("use_cpu", False)))
@@ -90,7 +87,8 @@ def _train(out: Path, recipe: Recipe, state: PartialState) -> None:
         f"Training {own.adapter_name} on {len(rows)} rows of {own.data} {own.data_config}: "
         f"{args.max_steps} steps of {recipe.rows_per_update} rows."
     )
-    trainer = _trainer(recipe, args, rows, tokenizer, base)
+    with renamed_in_transformers():
+        trainer = _trainer(recipe, args, rows, tokenizer, base)
     checkpoint = _checkpoint(out, state)
     if checkpoint is not None:
         state.print(f"Continuing from {checkpoint.name}.")

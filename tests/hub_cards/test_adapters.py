@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,12 @@ def logits(model: Any) -> torch.Tensor:
 
 
 # Loading
+
+
+def test_loading_warns_of_nothing_that_only_a_library_can_change(adapter: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FutureWarning)
+        load_strict(base(), adapter)
 
 
 def test_a_whole_adapter_loads_as_peft_loads_it(adapter: Path) -> None:

@@ -349,6 +349,7 @@ def test_a_killed_run_ends_as_an_uninterrupted_one(finished: Path, resumed: Path
     assert a == b
 
 
+@pytest.mark.filterwarnings("error::FutureWarning")  # nor does it warn of what only a library can change
 @pytest.mark.parametrize(("dtype", "stored"), [("float32", torch.float32), ("bfloat16", torch.bfloat16)])
 def test_the_adapter_keeps_its_type_when_a_run_resumes(run: Run, dtype: str, stored: torch.dtype) -> None:
     """PEFT makes a resumed bfloat16 adapter float32, which would end in other bytes."""

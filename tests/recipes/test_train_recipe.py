@@ -45,6 +45,7 @@ def test_values_reach_trl(path: Path, tmp_path: Path) -> None:
     for key in (names(SFTConfig) & raw.keys()) - {"seed", "data_seed", "use_cpu", "report_to"}:
         assert getattr(args, key) == raw[key], key
     assert (args.seed, args.data_seed, args.report_to) == (1, 1, [])
+    assert args.gradient_checkpointing == raw["activation_checkpointing"]  # what TRL reads
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
@@ -71,7 +72,7 @@ def test_values_of_the_crossover() -> None:
     raw = yaml.safe_load((FOLDER / "qwen3-1.7b.yaml").read_text())
     assert raw["model_name_or_path"] == "Qwen/Qwen3-1.7B"
     assert (raw["learning_rate"], raw["max_length"], raw["data_config"]) == (2e-4, 2048, "h16-{view}")
-    assert (raw["dtype"], raw["bf16"], raw["gradient_checkpointing"]) == ("bfloat16", True, True)
+    assert (raw["dtype"], raw["bf16"], raw["activation_checkpointing"]) == ("bfloat16", True, True)
     assert (raw["per_device_train_batch_size"], raw["gradient_accumulation_steps"]) == (1, 8)
 
 
@@ -112,6 +113,10 @@ def test_the_adapter_is_named_for_view_and_seed() -> None:
         ({"train_rows": "800"}, "train_rows: expected int, found '800'"),
         ({"output_dir": "x"}, "'output_dir' does not belong in a recipe: the run's folder"),
         ({"push_to_hub": True}, "'push_to_hub' does not belong"),
+        (
+            {"gradient_checkpointing": True},
+            "does not belong in a recipe: .* calls it activation_checkpointing",
+        ),
         ({"packing": True}, "packing must be False"),
         ({"train_sampling_strategy": "group_by_length"}, "must be 'random'"),
         ({"trust_remote_code": True}, "trust_remote_code must be False"),
