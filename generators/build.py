@@ -175,8 +175,9 @@ def _empty_manifest(declaration: Declaration) -> Manifest:
 
 
 def _write_manifest(folder: Path, manifest: Manifest) -> None:
-    text = json.dumps(manifest, indent=1, sort_keys=True) + "\n"
-    (folder / "manifest.json").write_text(text, encoding="utf-8")
+    with open(folder / "manifest.json", "w", encoding="utf-8") as file:
+        json.dump(manifest, file, indent=1, sort_keys=True)  # piece by piece: it may list a million tasks
+        file.write("\n")
 
 
 def _finish(
