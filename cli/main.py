@@ -216,16 +216,34 @@ def push(
     evaluating.push(folder, repo, tag, public, yes)
 
 
+@records_app.command()
+def traces(
+    folder: Annotated[Path, typer.Argument(help="Folder with record files, searched in depth.")],
+    out: Out,
+    data: Annotated[
+        Path | None, typer.Option(help="Folder with the data set, if the Hub no longer has its tasks.")
+    ] = None,
+) -> None:
+    """Write free runs as agent traces, a session each, in the format that the Hub's trace viewer reads."""
+    from stsr.cli.reporting import traces as export
+
+    print(export(folder, out, data))
+
+
 @app.command()
 def report(
     experiment: Annotated[Path, typer.Argument(help="YAML file of the experiment.")],
     records: Annotated[Path, typer.Option(help="Folder with record files, searched in depth.")],
     out: Out,
+    data: Annotated[
+        Path | None, typer.Option(help="Folder with the data set, if the Hub no longer has its tasks.")
+    ] = None,
 ) -> None:
-    """Write the crossover report of an experiment from its records: HTML, Markdown, CSV and figures."""
+    """Write the crossover report of an experiment from its records: pages, numbers, figures, episodes."""
     from stsr.cli.reporting import write
 
-    print(f"The report is {write(experiment, records, out)}.")
+    done = write(experiment, records, out, data=data)
+    print(f"The report is {done.report}.\nEpisodes: {done.episodes}.")
 
 
 @app.command()

@@ -1,32 +1,46 @@
-"""`stsr report`: hands the records of an experiment to `stats`, with what it needs to name its sources."""
+"""`stsr report` and `stsr records traces`: hand records to the rooms, with what names their sources."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
+from stsr.eval_tasks import records as recording
+from stsr.eval_tasks import viewer
+from stsr.eval_tasks.replay import find_tasks
 from stsr.generators.declaration import DeclarationError, load
 from stsr.recipes.experiment import Experiment
 from stsr.stats.crossover import CrossoverSpec
+from stsr.stats.outcomes import cell_id
 from stsr.stats.provenance import COMMAND
 from stsr.stats.report import write_report
 
+EPISODES = "episodes.html"
+"""The page of episodes, beside the report."""
+
+
+class Written(NamedTuple):
+    """What `write` left."""
+
+    report: Path
+    episodes: str
+    """A line about the page of episodes: where it is, or why there is none."""
+
 
 def write(
-    experiment_file: Path, records: Path, out: Path, tables: Sequence[str] = (), episodes: str = ""
-) -> Path:
-    """Writes the report and returns its page. Raises DeclarationError if there are no records.
+    experiment_file: Path, records: Path, out: Path, tables: Sequence[str] = (), data: Path | None = None
+) -> Written:
+    """Writes the report and the page of episodes. Raises DeclarationError if there are no records.
 
-    `tables` are ids of the paper's tables to fill (`stsr.stats.specs.SPECS`), or "all"; `episodes` is the
-    address of an episode viewer, relative to the page.
+    `tables` are ids of the paper's tables to fill (`stsr.stats.specs.SPECS`), or "all"; `data` is a folder
+    with the data set, for tasks that can be had nowhere else. Without the tasks there are no episodes.
     """
     experiment = load(Experiment, experiment_file)
     if len(experiment.views) != 2:
         raise DeclarationError(f"{experiment_file}: a crossover needs two views, not {len(experiment.views)}")
-    files = sorted(records.rglob("*.jsonl"))
-    if not files:
-        raise DeclarationError(f"{records} holds no record files (*.jsonl); run the evaluations first")
+    files = record_files(records)
     first, second = experiment.views
     spec = CrossoverSpec(
         horizon=experiment.horizon,
@@ -38,9 +52,51 @@ def write(
         base=experiment.base,
     )
     command = ["stsr", "report", str(experiment_file), "--records", str(records), "--out", str(out)]
+    page, told = _episodes(files, data)
     provenance = {
         "Experiment": experiment.title,
         "Training recipe": f"recipes/{experiment.recipe}",
-        COMMAND: shlex.join(command),
+        "Episodes": told,
+        COMMAND: shlex.join([*command, *(("--data", str(data)) if data else ())]),
     }
-    return write_report(files, spec, provenance, out, tables=tables, episodes=episodes)
+    report = write_report(files, spec, provenance, out, tables=tables, episodes=EPISODES if page else "")
+    (out / EPISODES).unlink(missing_ok=True)
+    if page:
+        (out / EPISODES).write_text(page, encoding="utf-8")
+    return Written(report, told)
+
+
+def record_files(folder: Path) -> list[Path]:
+    """The record files below a folder. Raises DeclarationError if there are none."""
+    files = sorted(folder.rglob("*.jsonl"))
+    if not files:
+        raise DeclarationError(f"{folder} holds no record files (*.jsonl); run the evaluations first")
+    return files
+
+
+def _episodes(files: list[Path], data: Path | None) -> tuple[str, str]:
+    """The page of episodes, and a line about it. The page is "" where the tasks can't be had."""
+    try:
+        tasks = find_tasks(recording.read(files), data)
+    except recording.RecordError:
+        raise
+    except (ValueError, OSError, ImportError) as error:
+        return "", f"not shown, their tasks can't be read: {' '.join(str(error).split())}"
+    album = viewer.collect(recording.read(files), tasks, cell_id)
+    if not album.calls:
+        return "", "not shown, no data set holds their tasks"
+    left_out = (
+        f"; {album.missing:,} records are left out, their tasks could not be found" if album.missing else ""
+    )
+    told = f"{album.calls:,} calls, one at a time, in {EPISODES}{left_out}"
+    return viewer.page(album, "report.html"), told
+
+
+def traces(records: Path, out: Path, data: Path | None) -> str:
+    """Exports the episodes among the records as agent traces; returns what was done, as a sentence."""
+    from stsr.eval_tasks.traces import export
+
+    files = record_files(records)
+    done = export(recording.read(files), find_tasks(recording.read(files), data), cell_id, out)
+    missing = f" {done.missing:,} are left out: their tasks could not be found." if done.missing else ""
+    return f"{out} holds {done.sessions:,} sessions.{missing}"
