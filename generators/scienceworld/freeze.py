@@ -57,7 +57,7 @@ def build(order: int | None = None, chosen: Iterable[Variation] | None = None) -
             simulator=package_version(),
             jar_sha256=simulator.jar_sha256,
             java=java_version(),
-            jvm_flags=JVM_FLAGS,
+            jvm_flags=(GoldSimulator.heap, *JVM_FLAGS),
             simplification=SIMPLIFICATION,
             templates=tuple(simulator.templates()),
         )

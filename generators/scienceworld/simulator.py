@@ -34,13 +34,8 @@ from stsr.generators.files import file_sha256
 from stsr.generators.scienceworld.states import Outcome, Seen
 from stsr.generators.scienceworld.variations import Variation
 
-JVM_FLAGS = (
-    "-Xmx200m",
-    "-XX:+UseSerialGC",
-    "-XX:+UnlockExperimentalVMOptions",
-    "-XX:hashCode=2",
-)
-"""Under 300 MB in all, and one identity hash for all objects: sets then iterate in order of insertion."""
+JVM_FLAGS = ("-XX:+UseSerialGC", "-XX:+UnlockExperimentalVMOptions", "-XX:hashCode=2")
+"""One identity hash for all objects: sets then iterate in order of insertion."""
 SIMPLIFICATION = ""
 """None of the simulator's simplifications. The paper names none, and its counts do not tell."""
 JAR_SHA256 = "f4e1fdce0cdabe1bab7128a7e78ea820210d9db3c28d7272bcbbc3f3a1c5f0d7"
@@ -114,6 +109,8 @@ def package_version() -> str:
 class Simulator:
     """A JVM with one environment. Start more of them for more environments; never share one among threads."""
 
+    heap = "-Xmx128m"
+    """Most memory for objects; the JVM needs some 100 MB beside it."""
     allowed = _ORDINARY
     """Functions of the simulator that may be called."""
 
@@ -142,7 +139,7 @@ class Simulator:
         self.calls = 0
         """Calls since the last load."""
         self._call_seconds = call_seconds
-        self._process, port, token = _launch(java, self.jar)
+        self._process, port, token = _launch(java, self.jar, self.heap)
         self._gateway = _connect(port, token, call_seconds)
         self._interface = self._gateway.jvm.scienceworld.runtime.pythonapi.PythonInterface()
 
@@ -225,6 +222,7 @@ class Simulator:
 class GoldSimulator(Simulator):
     """A simulator that also makes reference paths, of train and dev variations alone."""
 
+    heap = "-Xmx200m"
     allowed = _ORDINARY | {"getGoldActionSequence"}
 
     def load(self, variation: Variation) -> None:
@@ -261,7 +259,7 @@ def _first_line(error: Any) -> str:
 _PROCESSES: weakref.WeakSet[subprocess.Popen[bytes]] = weakref.WeakSet()
 
 
-def _launch(java: str, jar: Path) -> tuple[subprocess.Popen[bytes], int, str]:
+def _launch(java: str, jar: Path, heap: str) -> tuple[subprocess.Popen[bytes], int, str]:
     """A JVM that serves the jar on a free port of loopback: (process, port, token that its clients need).
 
     The JVM ends when its standard input does, so also when this process is killed.
@@ -269,11 +267,12 @@ def _launch(java: str, jar: Path) -> tuple[subprocess.Popen[bytes], int, str]:
     from py4j.java_gateway import find_jar_path
 
     classpath = os.pathsep.join((find_jar_path(), str(jar)))
-    command = [java, *JVM_FLAGS, "-classpath", classpath, "py4j.GatewayServer"]
+    command = [java, heap, *JVM_FLAGS, "-classpath", classpath, "py4j.GatewayServer"]
     command += ["--die-on-broken-pipe", "--enable-auth", "0"]
     # Options of the user's environment would come on top of ours.
     other = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
     environment = {name: value for name, value in os.environ.items() if name not in other}
+    environment["MALLOC_ARENA_MAX"] = "1"  # or each of its threads takes memory of its own
     with tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(
             command,

@@ -10,10 +10,12 @@ from pathlib import Path
 
 import lm_eval
 import pytest
+from lm_eval.models.huggingface import HFLM
 from lm_eval.tasks import TaskManager
 
 from stsr.eval_tasks import scienceworld_suite, scienceworld_task
 from stsr.eval_tasks.data import DataError
+from stsr.eval_tasks.evaluate import evaluate
 from stsr.eval_tasks.records import Cell, RecordError
 from stsr.eval_tasks.scienceworld import FreeRun, scored
 from stsr.eval_tasks.scienceworld_metrics import accepted_share, by_workflow
@@ -295,6 +297,76 @@ def test_records_round_trip(run, scripts, gold, fake, tmp_path):
 def test_other_lines_are_refused(line):
     with pytest.raises(RecordError, match="here"):
         from_json(line, "here")
+
+
+# -- the driver
+
+
+@pytest.fixture
+def answers(monkeypatch):
+    """The driver's model answers alike to everything."""
+    monkeypatch.setattr(
+        HFLM, "generate_until", lambda self, requests, disable_tqdm=False: ["look busy"] * len(requests)
+    )
+
+
+@pytest.fixture
+def ask(model, trajectories, tmp_path):
+    def ask(*names, **given):
+        request = {
+            "model": str(model), "model_revision": None, "adapters": [None], "tasks": list(names),
+            "sources": {"scienceworld": (str(trajectories), None)}, "split": None, "out": tmp_path / "out",
+            "batch_size": 8, "limit": 2, "dtype": "float32", "device": "cpu",
+        }  # fmt: skip
+        return evaluate(**{**request, **given})
+
+    return ask
+
+
+def test_the_driver_leaves_records(ask, fake, answers):
+    """Rejected actions alone: a hundred calls an episode."""
+    local, free = ask("stsr_scienceworld_local_full", "stsr_scienceworld_free_run_compact_recent2")
+    decisions, episodes = list(read([local])), list(read([free]))
+    assert [record.id for record in decisions] == [f"{read_splits().test[0]}#{k}@full" for k in (1, 2)]
+    assert [record.task for record in episodes] == list(read_splits().test[:2])
+    assert {(r.cell.family, r.cell.horizon, r.cell.view) for r in decisions} == {("scienceworld", 0, "full")}
+    for record in episodes:
+        assert (record.calls, len(record.turns), record.ended) == (100, 100, "budget")
+        assert record.cell.view == "compact-recent2"
+        assert all(turn.prompt_tokens for turn in record.turns)
+
+
+def test_a_finished_episode_is_not_played_again(ask, fake, answers, monkeypatch):
+    """The process dies in the second episode; the first one is kept, word for word."""
+
+    class Dies(FakeSimulator):
+        def load(self, variation):
+            if variation.id == read_splits().test[1]:
+                raise KeyboardInterrupt
+            super().load(variation)
+
+    name, options = "stsr_scienceworld_free_run_full", {"limit": 2}
+    monkeypatch.setattr(scienceworld_task, "Pool", lambda size: Pool(1, Dies))
+    with pytest.raises(KeyboardInterrupt):
+        ask(name, **options)
+    loaded = []
+
+    class Notes(FakeSimulator):
+        def load(self, variation):
+            loaded.append(variation.id)
+            super().load(variation)
+
+    monkeypatch.setattr(scienceworld_task, "Pool", lambda size: Pool(1, Notes))
+    (path,) = ask(name, **options)
+    assert loaded == [read_splits().test[1]]
+    assert [record.task for record in read([path])] == list(read_splits().test[:2])
+    assert ask(name, **options) == [path]
+    assert loaded == [read_splits().test[1]]
+
+
+def test_the_driver_refuses_the_extension_without_its_flag(ask):
+    with pytest.raises(DataError, match="frozen and was never run"):
+        ask("stsr_scienceworld_extension_full")
 
 
 # -- with Java
