@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -57,7 +57,15 @@ class Arm:
         return self.name or NAMES.get(self.model, self.model.rsplit("/", 1)[-1])
 
 
-def label(outcomes: Sequence[Outcome], arms: Iterable[Arm]) -> pd.DataFrame:
+class Frame(NamedTuple):
+    """Outcomes with labels. The cells stand beside the rows: pandas would copy them with each operation."""
+
+    rows: pd.DataFrame
+    """A row for each decision or episode; its column `cell` counts in `cells`."""
+    cells: list[Cell]
+
+
+def label(outcomes: Sequence[Outcome], arms: Iterable[Arm]) -> Frame:
     """The frame: columns of `Outcome`, of its cell, of its arm, and those derived from the task id.
 
     Raises CellError if two arms claim one cell, for a decision or episode twice, for a task with fewer
@@ -83,9 +91,8 @@ def label(outcomes: Sequence[Outcome], arms: Iterable[Arm]) -> pd.DataFrame:
     frame["block"] = ((frame["stage"] - 1) // BLOCK * BLOCK + 1).map(lambda first: f"{first}–{first + 3}")
     frame["condition"] = _conditions(frame)
     frame["matched"] = frame["trained_horizon"].astype(int) == frame["horizon"].astype(int)
-    frame.attrs["cells"] = list(places)
-    _check(frame)
-    return frame
+    _check(frame, list(places))
+    return Frame(frame, list(places))
 
 
 def unnamed(outcomes: Sequence[Outcome], arms: Iterable[Arm]) -> list[Cell]:
@@ -143,16 +150,16 @@ def _conditions(frame: pd.DataFrame) -> pd.Series[str]:
     return condition.where(family != "distractors", number + " distractor(s)")
 
 
-def _check(frame: pd.DataFrame) -> None:
+def _check(frame: pd.DataFrame, cells: Sequence[Cell]) -> None:
     place = ["kind", "cell", "task", "stage"]
     twice = frame[frame.duplicated(place)]
     if len(twice):
-        first, cell = twice.iloc[0], frame.attrs["cells"][twice.iloc[0]["cell"]]
+        first, cell = twice.iloc[0], cells[twice.iloc[0]["cell"]]
         raise CellError(f"{first['id']}: {first['task']} stage {first['stage']} twice in {describe(cell)}")
     counts = frame.groupby(["kind", "cell", "task"], observed=True).size()
     most = counts.groupby(level=["kind", "cell"]).transform("max")
     for kind, number, _ in counts[counts < most].index[:1]:
-        cell = frame.attrs["cells"][number]
+        cell = cells[number]
         if cell.horizon:  # ScienceWorld's paths have their natural lengths and say 0
             fewer = counts[counts < most].loc[kind, number]
             raise CellError(

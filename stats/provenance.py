@@ -101,8 +101,13 @@ def _names(paths: Sequence[Path]) -> list[str]:
 
 
 def _file_facts(path: Path) -> tuple[str, str]:
-    content = path.read_bytes()
-    return str(content.count(b"\n")), hashlib.sha256(content).hexdigest()
+    """Number of lines and SHA-256, read a mebibyte at a time: record files may be larger than memory."""
+    digest, lines = hashlib.sha256(), 0
+    with open(path, "rb") as stream:
+        while part := stream.read(1 << 20):
+            digest.update(part)
+            lines += part.count(b"\n")
+    return str(lines), digest.hexdigest()
 
 
 def _versions() -> list[str]:

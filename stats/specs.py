@@ -61,6 +61,8 @@ class TableSpec:
     """Show the range over training seeds instead of a number."""
     first_tasks: int = 0
     """Use the first so many task seeds alone; 0 is all."""
+    common_tasks: bool = False
+    """Use the tasks that all cells of a row have, for checkpoints that were tested on fewer than the end."""
     task_seeds: list[int] = field(default_factory=list)
     """First and last task seed, where families share a split."""
     summary: str = ""

@@ -18,12 +18,12 @@ from stsr.generators.controls import TOOL_PAIRS
 from stsr.stats.frame import NAMES, Arm
 from stsr.stats.metrics import METRICS
 from stsr.stats.outcomes import Outcome
-from stsr.stats.specs import LABELS, TableSpec
+from stsr.stats.specs import LABELS, SPECS, TableSpec
 
 MODELS = {name: model for model, name in NAMES.items()}
 SCIENCE_STATES = {"short": 208, "medium": 315, "long": 519, "held_out": 1042, "development": 440}
 """Reference states a training seed (appendix F)."""
-DEFAULT_SEED = 20260910
+DEFAULT_SEED, CHOICE_SEED = 20260910, 20261001
 
 
 class Place(NamedTuple):
@@ -47,6 +47,30 @@ def for_table(spec: TableSpec, scale: int = 1) -> tuple[list[Outcome], list[Arm]
         for row in _outcomes(spec, place, scale):
             found[f"{row.kind} {row.cell} {row.id}"] = row
     return list(found.values()), list(arms)
+
+
+def protocol(scale: int = 1) -> tuple[list[Outcome], list[Arm]]:
+    """Oracle-prefix and free-run outcomes of every table but ScienceWorld's, each cell once, and the arms.
+
+    Where two tables share a cell, the first one's counts stand.
+    """
+    found: dict[str, Outcome] = {}
+    arms: dict[tuple[str, str, str], Arm] = {}
+    claimed: dict[str, str] = {}
+    for spec in SPECS.values():
+        if spec.topic == "ScienceWorld" or "block" in spec.columns:
+            continue
+        for place in places(spec):
+            key = (place.arm.model, place.arm.adapter, place.arm.adapter_revision)
+            known = arms.setdefault(key, place.arm)
+            step, final = known.step or place.arm.step, known.final or place.arm.final
+            arms[key] = replace(known, step=step, final=final, training="")
+            for row in _outcomes(spec, place, scale):
+                where = f"{row.kind} {row.cell} {place.condition}"
+                recorded = row.kind in ("oracle_prefix", "free_run")
+                if recorded and claimed.setdefault(where, spec.id) == spec.id:
+                    found[f"{row.kind} {row.cell} {row.id}"] = row
+    return list(found.values()), list(arms.values())
 
 
 def places(spec: TableSpec) -> Iterator[Place]:
@@ -76,7 +100,8 @@ def _place(spec: TableSpec, labels: dict[str, Any], values: dict[str, Any], numb
     trained = at.get("trained", "untuned")
     if family == "scienceworld" and trained == "untuned" and "training" in labels:
         trained = labels["training"]
-    seed = at.get("seed", 0) or (0 if trained == "untuned" else DEFAULT_SEED)
+    first = CHOICE_SEED if family == "choice" else DEFAULT_SEED
+    seed = at.get("seed", 0) or (0 if trained == "untuned" else first)
     trained_horizon = at.get("trained_horizon", horizon)
     arm = Arm(
         model=MODELS[at["base"]],

@@ -22,6 +22,7 @@ import pandas as pd
 from stsr.eval_tasks.records import Cell
 from stsr.stats.cells import describe, some
 from stsr.stats.estimators import holm, paired_bootstrap, seeds_summary, sign_flip
+from stsr.stats.frame import Frame
 from stsr.stats.hierarchy import Crossed, crossed_interaction
 from stsr.stats.metrics import METRICS, Mean, Value, unit_scores
 from stsr.stats.outcomes import CellError, cell_id
@@ -97,20 +98,23 @@ class Summarised(NamedTuple):
     crossed: Crossed
 
 
-def build(spec: TableSpec, frame: pd.DataFrame, *, strict: bool = False) -> Built | None:
+def build(spec: TableSpec, frame: Frame, *, strict: bool = False) -> Built | None:
     """Fills a table; None where no row is complete. With `strict`, missing cells are a CellError.
 
     Raises CellError for cells that a number or a row must not mix.
     """
-    part = _where(spec, frame)
+    part = _where(spec, frame.rows)
     keys = [name for name in spec.rows if name != "contrast"]
     numbers: list[Number] = []
     missing: list[str] = []
     summaries: list[Summarised] = []
     complete = 0
     for labels, row in _groups(part, keys):
-        _check_row(spec, labels, row, frame.attrs["cells"])
-        made, absent = _row(spec, labels, row, frame.attrs["cells"])
+        if spec.common_tasks:
+            every = row["cell"].nunique()
+            row = row[row.groupby("task_seed")["cell"].transform("nunique") == every]
+        _check_row(spec, labels, row, frame.cells)
+        made, absent = _row(spec, labels, row, frame.cells)
         numbers += [] if absent else made
         missing += absent
         complete += not absent
