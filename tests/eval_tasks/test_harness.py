@@ -1,4 +1,4 @@
-"""The task files: complete, pinned, movable, and clear about what is wrong."""
+"""The task files: generated, complete, pinned, movable, and clear about what is wrong."""
 
 from __future__ import annotations
 
@@ -13,47 +13,103 @@ import pytest
 import yaml
 from lm_eval.tasks import TaskManager
 
+from stsr.eval_tasks import suite
 from stsr.eval_tasks.data import DataError
-from stsr.eval_tasks.evaluate import HARNESS
-from stsr.generators.dataset import read_declaration
+from stsr.eval_tasks.suite import HARNESS
 from stsr.hub_cards.pins import PinError
-from stsr.recipes.experiment import recipes_folder
 
-VIEWS = ("full", "compact", "recent2")
-TASKS = {f"stsr_{kind}_h{h}_{v}" for kind in ("oracle", "free_run") for h in (4, 8, 16) for v in VIEWS}
-GROUPS = {f"stsr_{kind}_h{h}" for kind in ("oracle", "free_run") for h in (4, 8, 16)}
+CHAIN = """full compact recent2 names full_cue compact_cue random25 random50 random75 block candidates decoy
+    compact_filler full_target_last full_shuffled""".split()
+GRAPH = "full compact recent2 names candidates decoy compact_filler full_target_last full_shuffled".split()
+LOADS = "none 4x8 4x16 4x32 8x8 8x16 8x32".split()
+BOTH = ("oracle", "free_run")
+TASKS = (
+    {f"stsr_{kind}_h{h}_{view}" for kind in BOTH for h in (4, 8, 16) for view in CHAIN}
+    | {f"stsr_{kind}_neutral_h{h}_{v}" for kind in BOTH for h in (4, 8, 16) for v in GRAPH[:4]}
+    | {f"stsr_{kind}_branching_h{h}_{view}" for kind in BOTH for h in (8, 16) for view in GRAPH}
+    | {f"stsr_{kind}_choice_h16_{view}" for kind in BOTH for view in GRAPH}
+    | {f"stsr_choice_h16_{view}" for view in GRAPH[:4]}
+    | {f"stsr_matched_error_h16_{view}" for view in CHAIN}
+    | {f"stsr_{kind}_state_load_{load}" for kind in BOTH for load in LOADS}
+    | {f"stsr_{kind}_prefix_h{h}_{v}" for kind in BOTH for h in (4, 8, 16) for v in ("full", "recent2")}
+    | {f"stsr_interface_{form}" for form in "full names recipe_ids output_ids one_distractor".split()}
+    | {"stsr_distractors_one", "stsr_distractors_three", "stsr_factorial", "stsr_supplied_recipe"}
+    | {f"stsr_padding_{view}" for view in "full padded_600 padded_800 padded_1000 padded_1200".split()}
+    | {f"stsr_crossover_{kind}_h16_{view}" for kind in BOTH for view in CHAIN[:3]}
+)
+"""Every task of the issue, by hand; the fast ones are a part of them once more."""
 
 
-def test_the_listing_names_every_task_and_group() -> None:
+def test_the_files_are_what_the_script_writes() -> None:
+    """If this fails: python -m stsr.eval_tasks.suite"""
+    made = suite.render()
+    assert {path.name for path in HARNESS.iterdir()} == {*made, "README.md"}
+    for name, text in made.items():
+        assert (HARNESS / name).read_text() == text, name
+
+
+def test_every_task_is_there_under_its_name() -> None:
     manager = TaskManager(include_path=str(HARNESS), include_defaults=False)
-    assert set(manager.all_subtasks) == TASKS
-    assert set(manager.all_groups) == GROUPS
-    listing = manager.list_all_tasks()
-    assert all(f"|{name}" in listing.replace(" ", "") for name in TASKS | GROUPS)
+    fast = {name for name in manager.all_subtasks if name.startswith("stsr_fast_")}
+    assert set(manager.all_subtasks) - fast == TASKS
+    listing = manager.list_all_tasks().replace(" ", "")
+    assert all(f"|{name}|" in listing for name in TASKS | fast | set(manager.all_groups))
+    assert {"stsr_view_decoy", "stsr_family_neutral"} <= set(manager.all_tags)
+
+
+def test_every_name_has_a_line_that_says_what_it_asks() -> None:
+    said = suite.listing()
+    manager = TaskManager(include_path=str(HARNESS), include_defaults=False)
+    assert set(said) == {*manager.all_subtasks, *manager.all_groups}
+    assert all(text and "\n" not in text for text in said.values())
+
+
+def test_the_group_of_the_whole_protocol() -> None:
+    """Probes and episodes by hand, from the paper's counts."""
+    tasks = suite.members()
+    made = suite.groups(tasks)
+    leaves = suite.leaves("stsr", made)
+    assert len(leaves) == len(set(leaves))
+    assert set(leaves) < TASKS
+    fast = suite.fast(tasks, made)
+    assert [name.replace("stsr_fast_", "stsr_") for name in fast] == leaves
+    seeds = {name: task.seeds for name, task in fast.items()}
+    assert seeds["stsr_fast_oracle_h16_full"] == 2  # of 62000-62019
+    assert seeds["stsr_fast_crossover_free_run_h16_full"] == 5  # of 126000-126049
+    assert seeds["stsr_fast_choice_h16_full"] == 5  # of 50 pairs
+    assert seeds["stsr_fast_free_run_choice_h16_full"] == 1  # of the first ten pairs
+    assert seeds["stsr_fast_factorial"] == seeds["stsr_fast_supplied_recipe"] == 1
+    assert tasks["stsr_matched_error_h16_full"].split == "test_crossover"
 
 
 def test_a_group_is_its_three_views(load: Any) -> None:
-    for kind in ("oracle", "free_run"):
-        assert set(load(f"stsr_{kind}_h16")) == {f"stsr_{kind}_h16_{view}" for view in VIEWS}
+    for kind in BOTH:
+        assert set(load(f"stsr_{kind}_h16")) == {f"stsr_{kind}_h16_{view}" for view in CHAIN[:3]}
 
 
-def test_every_file_pins_the_same_data_and_version(load: Any) -> None:
-    declared = read_declaration(recipes_folder() / "datasets/table-workflows.yaml")
+@pytest.mark.slow
+def test_every_task_has_documents_and_pins_its_data(load: Any) -> None:
+    declared = suite.declarations()
     for name, task in load(*sorted(TASKS)).items():
-        assert task.config.dataset_path == declared.repo
-        assert task.config.dataset_kwargs == {"revision": declared.tag}
-        assert task.config.test_split == "test"
-        assert task.VERSION == 1.0
+        source = declared[task.source]
+        assert task.config.dataset_path == source.repo
+        assert task.config.dataset_kwargs == {"revision": source.tag}
+        assert task.VERSION == 1.1
         assert task.config.generation_kwargs == {"until": [], "max_gen_toks": 160, "do_sample": False}
         assert task.config.description == ""  # lm-eval would send it as a system turn
-        horizon, view = re.fullmatch(r"stsr_.+_h(\d+)_(.+)", name).groups()
         run = task.begin(task.task_docs[0])
-        assert (run.state.task.horizon, run.id.rpartition("@")[2]) == (int(horizon), view)
+        assert run.messages()
+        word = run.id.rpartition("@")[2].replace("-", "_")
+        assert name.endswith(word) or word == "full", (name, run.id)
+        if match := re.search(r"_h(\d+)_", name):
+            assert run.state.task.horizon == int(match[1])
+        for metric in task.config.process_results.__name__, *(m["metric"] for m in task.config.metric_list):
+            assert metric
 
 
 def test_the_changelog_ends_at_the_version_of_the_files() -> None:
     versions = re.findall(r"^### (\S+)", (HARNESS / "README.md").read_text(), re.MULTILINE)
-    assert versions[0] == "1.0"
+    assert versions[0] == suite.VERSION == "1.1"
 
 
 def test_the_folder_works_anywhere(data: Path, tmp_path: Path) -> None:
@@ -62,7 +118,7 @@ def test_the_folder_works_anywhere(data: Path, tmp_path: Path) -> None:
     manager = TaskManager(
         include_path=str(tmp_path), include_defaults=False, metadata={"stsr_data": str(data)}
     )
-    assert set(manager.load(["stsr_free_run_h4"])["tasks"]) == {f"stsr_free_run_h4_{view}" for view in VIEWS}
+    assert set(manager.load(["stsr_free_run_h4"])["tasks"]) == {f"stsr_free_run_h4_{v}" for v in CHAIN[:3]}
 
 
 def test_names_of_functions_are_absolute() -> None:
@@ -72,9 +128,13 @@ def test_names_of_functions_are_absolute() -> None:
         )
 
 
-def test_another_split(load: Any) -> None:
+def test_another_split_and_fewer_seeds(load: Any) -> None:
     task = load("stsr_free_run_h16_full", stsr_split="test_crossover")["stsr_free_run_h16_full"]
     assert [doc["id"] for doc in task.task_docs] == ["chain-h16/126000", "chain-h16/126001"]
+    task = load("stsr_oracle_h4_full", stsr_seeds=2)["stsr_oracle_h4_full"]
+    assert {doc["seed"] for doc in task.task_docs} == {62000, 62001}
+    task = load("stsr_free_run_state_load_8x32")["stsr_free_run_state_load_8x32"]
+    assert [doc["id"] for doc in task.task_docs] == [f"state-load-h8/{s}~8x32" for s in range(127000, 127003)]
 
 
 @pytest.mark.parametrize(
@@ -82,7 +142,7 @@ def test_another_split(load: Any) -> None:
     [
         ({"stsr_split": "tset"}, DataError, r"h4-full: no split 'tset'; there are train, test"),
         ({"stsr_revision": "v9"}, PinError, r"is a folder and has no revision 'v9'"),
-        ({"stsr_splt": "test"}, DataError, r"'stsr_splt'; there are stsr_data, stsr_revision, stsr_split"),
+        ({"stsr_splt": "test"}, DataError, r"'stsr_splt'; there are stsr_data, stsr_revision, stsr_controls"),
     ],
 )
 def test_what_is_wrong_is_said_once_with_the_alternatives(

@@ -1,8 +1,11 @@
-"""Sharing the prompts' common beginning changes the time that a run takes and nothing else."""
+"""Shared beginnings and candidates tried first change the time that a run takes and nothing else."""
 
 from __future__ import annotations
 
+import copy
+import doctest
 import json
+from importlib.resources import files
 from typing import Any
 
 import pytest
@@ -10,12 +13,14 @@ import torch
 from lm_eval.api.instance import Instance
 from lm_eval.models.huggingface import HFLM
 from peft import LoraConfig, get_peft_model
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from stsr.eval_tasks import shared_prefix
 from stsr.eval_tasks.bench import requests
-from stsr.eval_tasks.rollout import stsr_rollout
+from stsr.eval_tasks.rollout import render, stsr_rollout
 from stsr.eval_tasks.shared_prefix import SharedPrefixLM
-from stsr.generators import chain
+from stsr.generators import chain, choice
+from stsr.generators.rows import decision_rows
 
 VIEWS = ("full", "compact", "recent2")
 
@@ -77,3 +82,140 @@ def test_other_kinds_of_layers_take_hflms_way(small_qwen3: Any, tok: Any) -> Non
     prompts = ["State: a1 a2 a3 " * 20 + tail for tail in ("one", "two and more")]
     assert ask(ours, prompts) == ask(theirs, prompts)
     assert not ours._prefix
+
+
+# -- candidates
+
+
+@pytest.fixture(scope="module")
+def tiny() -> Any:
+    """The shipped base model, which has learnt to copy one of the calls that are shown."""
+    folder = str(files("stsr.recipes") / "bases/tiny")
+    network = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    return network, AutoTokenizer.from_pretrained(folder)
+
+
+def both(model: Any, batch_size: int = 4) -> tuple[SharedPrefixLM, HFLM]:
+    network, tokenizer = model
+    options = {"pretrained": network, "tokenizer": tokenizer, "batch_size": batch_size}
+    return SharedPrefixLM(**options), HFLM(**options)
+
+
+def same(ours: SharedPrefixLM, theirs: HFLM, asked: list[Any]) -> list[str]:
+    told = stsr_rollout(ours, asked, disable_tqdm=True)
+    assert told == stsr_rollout(theirs, asked, disable_tqdm=True)
+    return told
+
+
+@pytest.mark.parametrize("batch_size", [1, 4, 16])
+def test_settled_answers_are_those_of_greedy_decoding(tiny: Any, batch_size: int) -> None:
+    ours, theirs = both(tiny, batch_size)
+    tasks = [chain.generate(4, 62000)] if batch_size == 1 else [chain.generate(h, 62000) for h in (4, 8)]
+    views = VIEWS[:1] if batch_size == 1 else VIEWS
+    same(ours, theirs, [r for view in views for r in requests(tasks, view, ours.apply_chat_template, 48)])
+    assert ours.settled > 0
+
+
+def test_a_random_model_settles_nothing_and_answers_alike(network: Any, tok: Any) -> None:
+    ours, theirs = both((network, tok), 8)
+    same(
+        ours,
+        theirs,
+        requests([chain.generate(8, 1), chain.generate(8, 2)], "full", ours.apply_chat_template, 8),
+    )
+    assert ours.settled == 0
+    assert ours.decoded > 0
+
+
+def test_what_is_offered_decides_about_time_alone(tiny: Any) -> None:
+    """The target is not consulted: whatever is offered, the answers are the same."""
+    ours, theirs = both(tiny)
+    (told,) = same(
+        ours, theirs, requests([chain.generate(4, 62000)], "compact", ours.apply_chat_template, 48)
+    )
+    settled = ours.settled
+    assert settled > 0
+    prompts = {turn["prompt"]: turn["output"] for turn in json.loads(told)["turns"]}
+    for offers in (["nonsense"], [], [""]):
+        ours.offers = dict.fromkeys(prompts, offers)
+        assert ask(ours, list(prompts), 48) == list(prompts.values())
+    assert ours.settled == settled
+    ours.offers = {prompt: [answer[:-1], f"{answer} ", answer] for prompt, answer in prompts.items()}
+    assert ask(ours, list(prompts), 48) == list(prompts.values())
+    assert ours.settled > settled
+
+
+def test_what_the_limit_cuts_is_cut(tiny: Any) -> None:
+    ours, theirs = both(tiny)
+    same(ours, theirs, requests([chain.generate(4, 62000)], "compact", ours.apply_chat_template, 5))
+    assert ours.settled == 0
+
+
+def test_settings_that_change_greedy_decoding_take_hflms_way(tiny: Any) -> None:
+    other = copy.deepcopy(tiny[0])
+    other.generation_config.repetition_penalty = 1.3
+    ours, theirs = both((other, tiny[1]))
+    same(ours, theirs, requests([chain.generate(4, 62000)], "compact", ours.apply_chat_template, 24))
+    assert ours.settled == 0
+
+
+def test_a_near_tie_is_not_settled(network: Any, tok: Any) -> None:
+    ours, _ = both((network, tok))
+    eps = torch.finfo(torch.float32).eps
+    logits = torch.tensor([[0.0, 16.0, 16.0 * (1 + 4 * eps)], [0.0, 16.0, 16.1]])
+    assert ours._argmax(logits) == ([2, 2], [False, True])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tuned", [False, True])
+def test_two_thousand_prompts(tiny: Any, tuned: bool) -> None:
+    """2,016 probes of chains under three views: the shipped base, and the base under a LoRA that moves it."""
+    network, tokenizer = copy.deepcopy(tiny[0]), tiny[1]
+    if tuned:
+        torch.manual_seed(3)
+        settings = LoraConfig(
+            r=4, target_modules=["q_proj", "o_proj"], init_lora_weights=False, task_type="CAUSAL_LM"
+        )
+        network = get_peft_model(network, settings).eval()
+        for name, parameter in network.named_parameters():
+            if "lora_B" in name:
+                parameter.data *= 0.3
+    ours, theirs = both((network, tokenizer), 16)
+    rows = [
+        row
+        for horizon, seeds in ((4, 144), (8, 90), (16, 45))
+        for seed in range(64000, 64000 + seeds)
+        for row in decision_rows(chain.generate(horizon, seed), [VIEWS[seed % 3]])
+    ]
+    prompts = [str(render(row["prompt"], ours.apply_chat_template)) for row in rows]
+    ours.offers = dict(zip(prompts, (row["candidates"] for row in rows), strict=True))
+    assert len(set(prompts)) == 2016
+    assert ask(ours, prompts, 64) == ask(theirs, prompts, 64)
+    assert ours.settled + ours.decoded == 2016
+
+
+# -- likelihood
+
+
+@pytest.mark.parametrize("batch_size", [1, 4])
+def test_likelihoods_equal_those_of_hflm(tiny: Any, batch_size: int) -> None:
+    ours, theirs = both(tiny, batch_size)
+    rows = [
+        row
+        for variant in ("negative", "positive")
+        for row in decision_rows(choice.generate(16, 72000, variant), ["full", "compact"], pivot_only=True)
+    ]
+    pairs = [
+        (str(render(row["prompt"], ours.apply_chat_template)), reply)
+        for row in rows
+        for reply in row["candidates"]
+    ]
+    pairs.append((pairs[0][0], "x"))
+    asked = [Instance("loglikelihood", {}, pair, 0, ("t", 0, 1)) for pair in pairs]
+    found, known = (lm.loglikelihood(asked, disable_tqdm=True) for lm in (ours, theirs))
+    assert [score for score, _ in found] == pytest.approx([score for score, _ in known], abs=2e-4)
+    assert [greedy for _, greedy in found] == [greedy for _, greedy in known]
+
+
+def test_examples_in_the_docstrings() -> None:
+    assert doctest.testmod(shared_prefix).failed == 0
