@@ -9,9 +9,14 @@ from typing import Any, NamedTuple
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import HealthCheck, settings
 
 from stsr.generators.build import build
 from stsr.generators.dataset import read_declaration
+
+# A busy machine is no fault of the code: examples may take as long as they take.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 DECLARATIONS = Path(__file__).parents[2] / "recipes/datasets"
 
