@@ -141,7 +141,16 @@ class Simulator:
         self._call_seconds = call_seconds
         self._process, port, token = _launch(java, self.jar, self.heap)
         self._gateway = _connect(port, token, call_seconds)
-        self._interface = self._gateway.jvm.scienceworld.runtime.pythonapi.PythonInterface()
+        self._interface = self._first_answer()
+
+    def _first_answer(self) -> Any:
+        from py4j.protocol import Py4JError
+
+        try:
+            return self._gateway.jvm.scienceworld.runtime.pythonapi.PythonInterface()
+        except (Py4JError, TypeError, OSError) as error:  # TypeError: the jar holds no such class
+            self.close()
+            raise SimulatorDied(f"{self.jar}: the JVM started but holds no working simulator") from error
 
     @property
     def pid(self) -> int:
@@ -191,7 +200,7 @@ class Simulator:
     def _ask(self, function: str, *arguments: Any) -> Any:
         if function not in self.allowed:
             raise SimulatorError(f"{function} of the simulator must not be called here")
-        from py4j.protocol import Py4JJavaError, Py4JNetworkError
+        from py4j.protocol import Py4JError, Py4JJavaError
 
         try:
             return getattr(self._interface, function)(*arguments)
@@ -199,7 +208,7 @@ class Simulator:
             said = _first_line(error)
             self.close()  # whatever state it is in now is nobody's
             raise SimulatorDied(f"{self._where}: {function} failed in the JVM: {said}") from error
-        except (Py4JNetworkError, OSError) as error:
+        except (Py4JError, OSError) as error:  # a lost connection is either, a time-out too
             self.close()
             raise SimulatorDied(f"{self._where}: the JVM ended or did not answer to {function}") from error
 

@@ -217,13 +217,13 @@ def test_a_killed_jvm_in_mid_episode_gives_the_same_episode():
 
 @needs_java
 def test_a_hanging_jvm_is_given_up_in_time():
-    with Simulator(call_seconds=3) as simulator:
+    with Simulator(call_seconds=20) as simulator:
         simulator.load(BOIL)
         os.kill(simulator.pid, signal.SIGSTOP)
         began = time.monotonic()
         with pytest.raises(SimulatorDied, match="did not answer to step"):
             simulator.call("look around")
-        assert time.monotonic() - began < 30
+        assert time.monotonic() - began < 60
         assert not simulator.alive
 
 
