@@ -34,8 +34,9 @@ def card(repo: str, records: Path, tag: str, public: bool, yes: bool) -> Publish
 def _result(cell: AnyCell) -> Result:
     where, found = cell.cell, cell.headline
     family = "" if where.family == "chain" else f"{where.family} "
+    condition = f" {where.condition}" if where.condition else ""
     return Result(
-        cell=f"{family}H{where.horizon}, {where.view} view: {MEASURES.get(cell.kind, cell.kind)}",
+        cell=f"{family}H{where.horizon}{condition}, {where.view} view: {MEASURES[cell.kind]}",
         k=found.k,
         n=found.n,
         low=found.low,
