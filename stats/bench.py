@@ -53,7 +53,8 @@ def write_records(count: int, folder: Path) -> int:
         outcomes, arms = protocol(scale)
     with open(folder / "records.jsonl", "w", encoding="utf-8") as stream:
         for row in outcomes:
-            stream.write(to_json(as_record(row, PROMPT[: int(CHARACTERS * (row.tokens or 600))])) + "\n")
+            prompt = PROMPT[: int(CHARACTERS * (row.tokens or 600))]
+            stream.write(to_json(as_record(row, prompt)) + "\n")
     inputs = {"spec": None, "arms": [asdict(arm) for arm in arms], "tables": ["all"], "provenance": {}}
     (folder / "inputs.json").write_text(json.dumps(inputs, indent=1), encoding="utf-8")
     return len(outcomes)
@@ -85,9 +86,8 @@ def main() -> None:
         count = write_records(options.records, folder)
         size = (folder / "records.jsonl").stat().st_size / 1e6
         wall, cpu, memory = report(folder)
-        print(
-            f"report of {count:,} records ({size:,.0f} MB): {wall:.1f} s wall, {cpu:.1f} s CPU, {memory:.0f} MB"
-        )
+        print(f"report of {count:,} records ({size:,.0f} MB): {wall:.1f} s wall, {cpu:.1f} s CPU")
+        print(f"peak memory of that report: {memory:.0f} MB")
 
 
 if __name__ == "__main__":
