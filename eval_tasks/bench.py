@@ -1,9 +1,12 @@
 """Measures lock step against one episode at a time, and our backend against lm-eval's own.
 
     python -m stsr.eval_tasks.bench out/tiny-base --horizon 8 --episodes 20 --batch-size 16
+    python -m stsr.eval_tasks.bench out/tiny-base --adapter out/train/tiny-h4-full/adapter --horizon 4
 
-Both ways run the same episodes greedily; their transcripts must be equal, or the measurement is an error.
-Source: ours (the target is in the design's table of speeds: 3x on two CPU cores, 10x on a GPU).
+The first table: lock step against one episode at a time, for each backend. The second, `prompts`: the same
+prompts answered greedily by lm-eval's HFLM, by ours without candidates tried first, and by ours as it is. All
+ways must give the same answers, or the measurement is an error. Source: ours (the design's table of speeds:
+3x on two CPU cores, 10x on a GPU; a tenth of the forward passes on tuned models).
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from typing import Any
 from stsr.eval_tasks.episodes import Episode
 from stsr.eval_tasks.rollout import REQUEST_TYPE, RolloutRequest, stsr_rollout
 from stsr.generators import chain
+from stsr.generators.rows import decision_rows
 from stsr.generators.tasks import Task
 
 MAX_GEN_TOKS = 160
@@ -110,9 +114,118 @@ def benchmark(
     )
 
 
+@dataclass(frozen=True)
+class Answered:
+    """How one backend answered a list of prompts."""
+
+    backend: str
+    calls: int
+    """Prompts answered."""
+    prompt_tokens: int
+    passes: int
+    """Forward passes of the network, whatever their size."""
+    seconds: float
+    """The fastest of the repeats."""
+    settled: int
+    """Answers that a shown candidate settled without decoding."""
+
+    @property
+    def rates(self) -> dict[str, float]:
+        """Calls and prompt tokens a second."""
+        return {
+            "calls_per_second": self.calls / self.seconds,
+            "prompt_tokens_per_second": self.prompt_tokens / self.seconds,
+        }
+
+
+def answer(
+    lm: Any, backend: str, prompts: Sequence[str], offers: dict[str, list[str]], repeats: int
+) -> tuple[Answered, list[str]]:
+    """Answers prompts greedily on an HFLM; the figures, and the answers."""
+    from lm_eval.api.instance import Instance
+
+    passes, best, answers = [0], float("inf"), list[str]()
+    hook = lm.model.register_forward_hook(lambda *_: passes.__setitem__(0, passes[0] + 1))
+    arguments = {"until": [], "max_gen_toks": MAX_GEN_TOKS, "do_sample": False}
+    asked = [Instance("generate_until", {}, (prompt, arguments), 0, ("bench", 0, 1)) for prompt in prompts]
+    before = 0
+    for _ in range(repeats):
+        if hasattr(lm, "offers"):
+            lm.offers, before = offers, lm.settled
+        passes[0] = 0
+        begun = time.perf_counter()
+        answers = lm.generate_until(asked, disable_tqdm=True)
+        best = min(best, time.perf_counter() - begun)
+    hook.remove()
+    return (
+        Answered(
+            backend=backend,
+            calls=len(prompts),
+            prompt_tokens=sum(len(lm.tok_encode(prompt)) for prompt in prompts),
+            passes=passes[0],
+            seconds=best,
+            settled=getattr(lm, "settled", 0) - before,
+        ),
+        answers,
+    )
+
+
+def prefill_bound(lm: Any, prompts: Sequence[str]) -> float:
+    """Seconds to run every prompt through the network once, in the same batches, without any decoding."""
+    import torch
+
+    ordered = sorted(prompts, key=lambda prompt: -len(lm.tok_encode(prompt)))
+    begun = time.perf_counter()
+    with torch.inference_mode():
+        for at in range(0, len(ordered), lm.batch_size):
+            ids, mask = lm.tok_batch_encode(ordered[at : at + lm.batch_size])
+            lm.model(input_ids=ids.to(lm.device), attention_mask=mask.to(lm.device), logits_to_keep=1)
+    return time.perf_counter() - begun
+
+
+def answering(
+    options: dict[str, Any], horizon: int, view: str, seeds: Sequence[int], repeats: int = 2
+) -> dict[str, Any]:
+    """The probes of `seeds`, answered in three ways. Raises UnequalError if answers differ."""
+    from lm_eval.models.huggingface import HFLM
+
+    from stsr.eval_tasks.rollout import render
+    from stsr.eval_tasks.shared_prefix import SharedPrefixLM
+
+    theirs = HFLM(**options)
+    rows = [row for seed in seeds for row in decision_rows(chain.generate(horizon, seed), [view])]
+    prompts = [str(render(row["prompt"], theirs.apply_chat_template)) for row in rows]
+    offers = {prompt: row["candidates"] for prompt, row in zip(prompts, rows, strict=True)}
+    ways = {
+        "HFLM": theirs,
+        "SharedPrefixLM, decoding all": SharedPrefixLM(**options, verify=False),
+        "SharedPrefixLM": SharedPrefixLM(**options),
+    }
+    found = {name: answer(lm, name, prompts, offers, repeats) for name, lm in ways.items()}
+    first = found["HFLM"][1]
+    for name, (_, answers) in found.items():
+        if answers != first:
+            at = next(i for i, (a, b) in enumerate(zip(answers, first, strict=True)) if a != b)
+            raise UnequalError(f"{name} answers {rows[at]['id']} otherwise than HFLM")
+    bound = prefill_bound(theirs, prompts)
+    plain, decoding, ours = (figures for figures, _ in found.values())
+    right = sum(said == row["candidates"][row["target_index"]] for said, row in zip(first, rows, strict=True))
+    return {
+        "ways": [asdict(figures) | figures.rates for figures, _ in found.values()],
+        "right": right,
+        "prefill_only_seconds": bound,
+        "share_of_prefill_only_bound": bound / ours.seconds,
+        "passes_against_HFLM": plain.passes / ours.passes,
+        "seconds_against_HFLM": plain.seconds / ours.seconds,
+        "seconds_against_decoding_all": decoding.seconds / ours.seconds,
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("model", help="Hub id or folder")
+    parser.add_argument("--adapter", help="folder of an adapter to put on the model")
+    parser.add_argument("--only", choices=["episodes", "prompts"], help="one of the two tables alone")
     parser.add_argument("--horizon", type=int, default=8)
     parser.add_argument("--view", default="compact")
     parser.add_argument("--episodes", type=int, default=20)
@@ -125,22 +238,26 @@ def main() -> None:
 
     from stsr.eval_tasks.shared_prefix import SharedPrefixLM
 
-    options = {"pretrained": chosen.model, "dtype": chosen.dtype, "device": chosen.device}
+    options = {
+        "pretrained": chosen.model,
+        "dtype": chosen.dtype,
+        "device": chosen.device,
+        "batch_size": chosen.batch_size,
+        "enable_thinking": False,
+    } | ({"peft": chosen.adapter} if chosen.adapter else {})
     seeds = range(62000, 62000 + chosen.episodes)
-    both = [
-        benchmark(
-            kind(**options, batch_size=chosen.batch_size, enable_thinking=False),
-            horizon=chosen.horizon,
-            view=chosen.view,
-            seeds=seeds,
+    report: dict[str, Any] = {}
+    if chosen.only != "prompts":
+        theirs, ours = (
+            benchmark(kind(**options), horizon=chosen.horizon, view=chosen.view, seeds=seeds)
+            for kind in (HFLM, SharedPrefixLM)
         )
-        for kind in (HFLM, SharedPrefixLM)
-    ]
-    theirs, ours = both
-    report = {
-        "backends": [asdict(figures) | {"speedup": figures.speedup} for figures in both],
-        "ours_in_lock_step_against_theirs_one_at_a_time": theirs.single_seconds / ours.lock_step_seconds,
-    }
+        report["backends"] = [asdict(figures) | {"speedup": figures.speedup} for figures in (theirs, ours)]
+        report["ours_in_lock_step_against_theirs_one_at_a_time"] = (
+            theirs.single_seconds / ours.lock_step_seconds
+        )
+    if chosen.only != "episodes":
+        report["prompts"] = answering(options, chosen.horizon, chosen.view, seeds)
     text = json.dumps(report, indent=2)
     print(text)
     if chosen.out:

@@ -78,7 +78,7 @@ def regrade(record: Record) -> Record | None:
 
 def _decision(record: DecisionRecord, task: Task) -> Record:
     view = parse_row_id(record.id).view
-    (row,) = (row for row in _rows(task, view) if row["stage"] == record.stage)
+    (row,) = (row for row in _rows(task.id, view) if row["stage"] == record.stage)
     state, turn = gold_prefix(task, record.stage - 1), record.turn
     if record.kind == "choice":
         choice = Choice(row, state)
@@ -123,8 +123,8 @@ def _task(task_id: str) -> Task:
 
 
 @lru_cache(maxsize=64)
-def _rows(task: Task, view: str) -> list[dict[str, object]]:
-    return list(decision_rows(task, [view]))
+def _rows(task_id: str, view: str) -> list[dict[str, object]]:
+    return list(decision_rows(_task(task_id), [view]))
 
 
 def _difference(before: Record, after: Record) -> str:

@@ -29,6 +29,7 @@ from transformers import PreTrainedTokenizerBase
 
 from stsr.eval_tasks.episodes import Choice, Rollout
 from stsr.eval_tasks.journal import Journal
+from stsr.eval_tasks.servers import strict_replies
 from stsr.generators.prompts import CHAT_TEMPLATE_KWARGS, Message
 
 log = logging.getLogger("lm_eval.stsr")
@@ -110,6 +111,7 @@ def stsr_rollout(self: Any, requests: Sequence[RolloutRequest], disable_tqdm: bo
     rounds.check_all(list(runs.values()))
     hidden = disable_tqdm or getattr(self, "rank", 0) != 0
     with (
+        strict_replies(self),
         _fixed_batch(self, rounds.longest, rounds.room),
         tqdm(total=len(runs), desc="stsr rollouts finished", unit="rollout", disable=hidden) as bar,
     ):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from stsr.eval_tasks import records
 from stsr.eval_tasks.evaluate import HARNESS, evaluate
 from stsr.eval_tasks.rollout import PromptTooLongError
 from stsr.eval_tasks.samples import read_samples, records_from_samples
+from stsr.eval_tasks.servers import ServerReplyError
 from stsr.hub_cards.loopback.process import running_hub
 
 NO_THINKING = "<|im_start|>assistant\n<think>\n\n</think>\n\n"
@@ -85,7 +88,8 @@ def test_the_lm_eval_command(model: Path, data: Path, tmp_path: Path) -> None:
 
 # -- servers
 
-Answer = Callable[[dict[str, Any]], web.Response]
+Answer = Callable[[dict[str, Any]], web.Response | None]
+"""None hangs up without an answer."""
 
 
 class Server:
@@ -101,7 +105,12 @@ class Server:
     async def _handle(self, request: web.Request) -> web.Response:
         payload = await request.json()
         self.payloads.append(payload)
-        return self.answer(payload)
+        answered = self.answer(payload)
+        if answered is None:
+            assert request.transport
+            request.transport.abort()
+            return web.Response()
+        return answered
 
     def _work(self) -> None:
         app = web.Application()
@@ -209,6 +218,85 @@ def test_a_chat_server_gets_one_user_message(
     (turn, *_) = results(found, "stsr_free_run_h4_full")[0]["turns"]
     assert json.loads(turn["prompt"]) == server.payloads[0]["messages"]
     assert (turn["prompt_tokens"], turn["output_tokens"]) == (None, None)
+
+
+JUNK: list[Any] = [
+    {},
+    [],
+    "busy",
+    {"error": {"message": "overloaded"}},
+    {"choices": []},
+    {"choices": [{"index": 0}]},
+    {"choices": [{"index": 0, "text": None}]},
+    {"choices": [{"index": 1, "text": "no first one"}]},
+]
+"""Replies with status 200 that hold no answer."""
+
+
+@pytest.mark.parametrize("concurrent", [1, 4])
+def test_a_server_in_trouble_is_asked_again_and_nothing_is_scored_wrong(
+    serve: Any, scripts: Any, tok: Any, model: Path, run: Any, concurrent: int
+) -> None:
+    """Each kind of trouble once: retried with backoff, and the numbers are the scripted ones."""
+    right = completions(tok, scripts.perfect)
+    trouble = [
+        lambda: web.Response(status=429),
+        lambda: web.Response(status=500, text="oops"),
+        lambda: web.Response(text="<html>not JSON</html>"),
+        *(lambda junk=junk: web.json_response(junk) for junk in JUNK),
+    ]
+    seen = itertools.count()
+
+    def answer(payload: dict[str, Any]) -> web.Response:
+        number = next(seen)
+        # every second request fails, each time in another way
+        return right(payload) if number % 2 or number // 2 >= len(trouble) else trouble[number // 2]()
+
+    server = serve(answer)
+    lm = completions_lm(server, model, num_concurrent=concurrent, max_retries=8)
+    found = run(lm, "stsr_oracle_h4_full")["results"]["stsr_oracle_h4_full"]
+    assert found["agreement,none"] == 1.0
+    assert len(server.payloads) == 12 + len(trouble)
+
+
+def test_a_server_that_drops_and_stalls(serve: Any, scripts: Any, tok: Any, model: Path, run: Any) -> None:
+    right, seen = completions(tok, scripts.perfect), itertools.count()
+
+    def answer(payload: dict[str, Any]) -> web.Response | None:
+        number = next(seen)
+        if number == 1:
+            time.sleep(2)  # longer than the client waits
+        return right(payload) if number else None  # hangs up
+
+    lm = completions_lm(serve(answer), model, num_concurrent=1, max_retries=6, timeout=1)
+    found = run(lm, "stsr_oracle_h4_full", limit=3)["results"]["stsr_oracle_h4_full"]
+    assert found["agreement,none"] == 1.0
+
+
+@pytest.mark.parametrize("concurrent", [1, 2])
+def test_a_server_of_junk_ends_the_run(serve: Any, tok: Any, model: Path, run: Any, concurrent: int) -> None:
+    server = serve(lambda payload: web.json_response(JUNK[4]))
+    with pytest.raises(ServerReplyError, match=r"holds no text: \{'choices': \[\]\}"):
+        run(
+            completions_lm(server, model, num_concurrent=concurrent, max_retries=2),
+            "stsr_oracle_h4_full",
+            limit=1,
+        )
+    assert len(server.payloads) == 2
+    chat = serve(lambda payload: web.json_response({"choices": [{"index": 0, "message": {"content": None}}]}))
+    lm = LocalChatCompletion(
+        model="m", base_url=f"{chat.url}/chat/completions", num_concurrent=concurrent, max_retries=1
+    )
+    with pytest.raises(ServerReplyError, match="holds no text"):
+        run(lm, "stsr_oracle_h4_full", limit=1)
+
+
+def test_a_chat_server_cannot_rank(serve: Any, run: Any) -> None:
+    server = serve(lambda payload: web.Response(status=500))
+    lm = LocalChatCompletion(model="m", base_url=f"{server.url}/chat/completions")
+    with pytest.raises(ValueError, match="a chat server gives no log-likelihoods; choose hf, vllm or"):
+        run(lm, "stsr_choice_h16_full")
+    assert server.payloads == []
 
 
 # -- a Hub
