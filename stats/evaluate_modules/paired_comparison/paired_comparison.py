@@ -31,6 +31,7 @@ class PairedComparison(evaluate.Metric):  # type: ignore[misc]  # evaluate is un
         interval = paired_bootstrap(difference, lambda drawn: drawn.mean(axis=1))
         test = sign_flip(difference, rng=np.random.default_rng(20260915))
         return {
-            "difference": interval.estimate, "low": interval.low, "high": interval.high, "n": interval.n, "p": test.p,
+            "difference": interval.estimate, "low": interval.low, "high": interval.high,
+            "n": interval.n, "p": test.p,
             "interval_method": interval.method, "test_method": test.method, "null": test.null,
         }  # fmt: skip

@@ -34,6 +34,7 @@ class WorkflowSuccess(evaluate.Metric):  # type: ignore[misc]  # evaluate is unt
         after = [won for won, bad in zip(predictions, rejections, strict=True) if bad]
         recovered = recovery(sum(after), len(after))
         return {
-            "success": success.estimate, "k": success.k, "n": success.n, "low": success.low, "high": success.high,
+            "success": success.estimate, "k": success.k, "n": success.n,
+            "low": success.low, "high": success.high,
             "recovery": recovered and recovered.estimate, "episodes_with_rejection": len(after),
         }  # fmt: skip
