@@ -34,7 +34,8 @@ def bootstrap_seconds() -> list[tuple[float, float]]:
     values = np.random.default_rng(0).integers(0, 2, (50, 4)).astype(np.float64)
 
     def interaction(x: FloatArray) -> FloatArray:
-        return difference_of_differences(x[..., 0], x[..., 1], x[..., 2], x[..., 3]).mean(axis=-1)
+        per_task = difference_of_differences(x[..., 0], x[..., 1], x[..., 2], x[..., 3])
+        return np.asarray(per_task.mean(axis=-1))
 
     return [_timed(lambda: paired_bootstrap(values, interaction)) for _ in range(5)]
 
@@ -55,7 +56,12 @@ def write_records(count: int, folder: Path) -> int:
         for row in outcomes:
             prompt = PROMPT[: int(CHARACTERS * (row.tokens or 600))]
             stream.write(to_json(as_record(row, prompt)) + "\n")
-    inputs = {"spec": None, "arms": [asdict(arm) for arm in arms], "tables": ["all"], "provenance": {}}
+    inputs: dict[str, object] = {
+        "spec": None,
+        "arms": [asdict(arm) for arm in arms],
+        "tables": ["all"],
+        "provenance": {},
+    }
     (folder / "inputs.json").write_text(json.dumps(inputs, indent=1), encoding="utf-8")
     return len(outcomes)
 
