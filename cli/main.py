@@ -221,7 +221,10 @@ def traces(
     folder: Annotated[Path, typer.Argument(help="Folder with record files, searched in depth.")],
     out: Out,
     data: Annotated[
-        Path | None, typer.Option(help="Folder with the data set, if the Hub no longer has its tasks.")
+        Path | None,
+        typer.Option(
+            exists=True, file_okay=False, help="Folder with the data set, if its tasks are nowhere else."
+        ),
     ] = None,
 ) -> None:
     """Write free runs as agent traces, a session each, in the format that the Hub's trace viewer reads."""
@@ -236,7 +239,10 @@ def report(
     records: Annotated[Path, typer.Option(help="Folder with record files, searched in depth.")],
     out: Out,
     data: Annotated[
-        Path | None, typer.Option(help="Folder with the data set, if the Hub no longer has its tasks.")
+        Path | None,
+        typer.Option(
+            exists=True, file_okay=False, help="Folder with the data set, if its tasks are nowhere else."
+        ),
     ] = None,
 ) -> None:
     """Write the crossover report of an experiment from its records: pages, numbers, figures, episodes."""
@@ -251,11 +257,14 @@ def run(
     name: Annotated[str, typer.Argument(help="Experiment, as recipes/experiments/NAME.yaml.")],
     out: Annotated[Path | None, typer.Option(help="Folder for results; out/NAME by default.")] = None,
     dry_run: Annotated[bool, typer.Option(help="Print the commands and run none.")] = False,
+    run_frozen_extension: Annotated[
+        bool, typer.Option("--run-frozen-extension", help="Let the frozen ScienceWorld extension run.")
+    ] = False,
 ) -> None:
     """Run an experiment from data to report against a Hub on loopback. The same command continues it."""
     from stsr.cli import running
 
-    running.run(name, out or Path("out") / name, dry_run)
+    running.run(name, out or Path("out") / name, dry_run, run_frozen_extension)
 
 
 @app.command()

@@ -457,8 +457,7 @@ function move(changes) {
   const run = cell.runs[at.run];
   const other = twin(data.cells[at.beside], run);
   at.turn = clamp(at.turn, 0, Math.max(run.turns.length, other?.turns.length ?? 0) - 1);
-  const { turn: _, ...rest } = before;
-  draw(Object.keys(rest).every((key) => rest[key] === at[key]));
+  draw(Object.keys(at).every((key) => key === "turn" || before[key] === at[key]) && !("filter" in changes));
   writeAddress();
   const turn = run.turns[at.turn] && turnOf(run, at.turn);
   pick("said").textContent = `${taskOf(run).id}, ${unit(cell)} ${number(cell, run, at.turn)}: ${turn ? verdict(cell, turn) : "over"}`;
