@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 from stsr.generators.dataset import read_declaration
 from stsr.recipes import experiment as graph
 from stsr.recipes.lock import held
+from stsr.recipes.scienceworld_study import declares
 
 PORT = 8077
 """Where `stsr hub serve` listens unless told otherwise."""
@@ -16,13 +18,40 @@ QUICKSTART_HUB = Path("out/quickstart/hub")
 """What `stsr hub serve` serves unless told otherwise."""
 
 
-def run(name: str, out: Path, dry_run: bool) -> None:
+def run_study(path: Path, out: Path, dry_run: bool, run_extension: bool) -> None:
+    """Runs an experiment of the ScienceWorld study into `out`, and writes its tables."""
+    from stsr.hub_cards.loopback.process import running_hub
+    from stsr.recipes import scienceworld_study as scienceworld
+
+    study = scienceworld.read_study(path)
+    steps = scienceworld.expand(study, out, run_extension)
+    if dry_run:
+        for step in steps:
+            print(f"# {step.say}\n{shlex.join(['stsr', *step.command])}")
+        return
+    out.mkdir(parents=True, exist_ok=True)
+    with held(out, "running an experiment"), running_hub(out / "hub") as hub:
+        graph.run_steps(steps, out, client_environment(hub.endpoint, out / "hf"))
+    from stsr.eval_tasks.scienceworld_records import read
+    from stsr.stats.scienceworld import Arm, write
+
+    scienceworld.write_arms(study, out / "arms.json")
+    arms = [Arm(**arm) for arm in json.loads((out / "arms.json").read_text(encoding="utf-8"))]
+    tables = write(read(sorted((out / "records").rglob("*.jsonl"))), arms, out / "report")
+    print(f"{out / 'report' / 'scienceworld.md'} holds {len(tables)} tables.")
+
+
+def run(name: str, out: Path, dry_run: bool, run_extension: bool = False) -> None:
     """Runs the experiment `name` into `out`; with `dry_run` prints its commands instead.
 
     The Hub's store is `out/hub`, so that two runs never compete for one name and tag. Raises BusyError if
     another process runs into `out`.
     """
-    experiment = graph.read_experiment(graph.find(name))
+    path = graph.find(name)
+    if declares(path):
+        run_study(path, out, dry_run, run_extension)
+        return
+    experiment = graph.read_experiment(path)
     if dry_run:
         for step in graph.expand(experiment, out):
             print(f"# {step.say}\n{shlex.join(['stsr', *step.command])}")

@@ -205,7 +205,12 @@ def run(name: str, out: Path, environment: dict[str, str]) -> dict[str, float]:
     experiment = read_experiment(find(name))
     out.mkdir(parents=True, exist_ok=True)
     Path(experiment_file(out)).write_text(find(name).read_text(encoding="utf-8"), encoding="utf-8")
-    steps, times = expand(experiment, out), out / "seconds.json"
+    return run_steps(expand(experiment, out), out, environment)
+
+
+def run_steps(steps: list[Step], out: Path, environment: dict[str, str]) -> dict[str, float]:
+    """Runs steps; see `run`."""
+    times = out / "seconds.json"
     seconds: dict[str, float] = json.loads(times.read_text()) if times.exists() else {}
     for number, step in enumerate(steps, 1):
         command = shlex.join(["stsr", *step.command])

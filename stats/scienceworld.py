@@ -6,7 +6,7 @@
 on. The base alone has the adapter "". The folder gets `scienceworld.md` and `scienceworld.html`.
 
 Invariants: every number comes from the records; a row appears only if there are records for it; undefined
-prints as an en dash. Counts are added over seeds, which all answer the same states and tasks. Percentages over
+prints as an en dash. Counts are added over seeds, which answer the same states and tasks. Percentages over
 decisions carry no interval: decisions of one workflow are not independent.
 Source: section 4.7 and appendix F of the paper.
 """

@@ -190,6 +190,8 @@ def _write_all(declaration: Declaration, folder: Path, manifest: Manifest) -> No
     splits, jobs = read_splits(), list[tuple[str, str, pa.Schema, Iterable[dict[str, Any]]]]()
     for split in SPLITS:
         workflows = workflows_of(getattr(splits, split))
+        if split == "train":  # in the order of a hash, so that the first rows are of all families
+            workflows.sort(key=lambda workflow: workflow.fingerprint)
         short = [workflow for workflow in workflows if workflow.bin == "short"]
         for name in declaration.views:
             jobs.append((name, split, DECISION_SCHEMA, _rows(workflows, name)))
