@@ -42,8 +42,9 @@ def _pictures(built: Built, by_id: dict[str, Built], folder: Path) -> Iterator[P
     if spec.id == "table-19":
         yield from _figure_1(built, by_id.get("table-16"), folder)
     if spec.id == "table-22":
-        series = _series(built, "step", "oracle", ["base", "horizon"])
-        yield curves.learning(series, {}, folder / "learning", "Learning at the training horizon")
+        for base in dict.fromkeys(n.labels["base"] for n in built.numbers):
+            series = _series(_only(built, {"base": base}), "step", "oracle", ["horizon"])
+            yield curves.learning(series, {}, folder / f"learning-{base}", f"{base}, trained at each horizon")
     if spec.id == "table-13":
         yield _metric_panels(built, "tokens", "mean prompt tokens", folder / "state-load")
     if spec.id == "table-14":
