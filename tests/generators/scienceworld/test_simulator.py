@@ -188,6 +188,13 @@ def test_two_simulators_take_two_ports(simulator):
 
 
 @needs_java
+def test_a_jar_without_a_simulator(tmp_path):
+    (tmp_path / "empty.jar").write_bytes(b"PK\x05\x06" + bytes(18))
+    with pytest.raises(SimulatorDied, match="holds no working simulator"):
+        Simulator(tmp_path / "empty.jar", jar_sha256=None)
+
+
+@needs_java
 def test_options_of_the_environment_do_not_reach_the_jvm(monkeypatch):
     monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-XX:hashCode=5 -Xmx8m")
     with Simulator() as simulator:
