@@ -1,4 +1,4 @@
-"""Protects: the study works without Java: nothing of it imports the simulator's package, torch or datasets."""
+"""Protects: the study works without Java: it imports neither the simulator, torch nor datasets."""
 
 import subprocess
 import sys
