@@ -8,7 +8,13 @@ import importlib
 import pytest
 
 
-@pytest.mark.parametrize(("name", "examples"), [("estimators", 15), ("cells", 1), ("sections", 5)])
+EXAMPLES = [
+    *[("estimators", 15), ("cells", 1), ("words", 5), ("outcomes", 3), ("tables", 2), ("display", 1)],
+    *[("hierarchy", 2), ("power", 3)],
+]
+
+
+@pytest.mark.parametrize(("name", "examples"), EXAMPLES)
 def test_examples(name: str, examples: int) -> None:
     result = doctest.testmod(importlib.import_module(f"stsr.stats.{name}"))
     assert result.failed == 0
