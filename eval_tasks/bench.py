@@ -145,7 +145,9 @@ def answer(
     from lm_eval.api.instance import Instance
 
     passes, best, answers = [0], float("inf"), list[str]()
-    hook = lm.model.register_forward_hook(lambda *_: passes.__setitem__(0, passes[0] + 1))
+    # Every pass looks its tokens up once, with an adapter or without.
+    embedding = lm.model.get_input_embeddings()
+    hook = embedding.register_forward_hook(lambda *_: passes.__setitem__(0, passes[0] + 1))
     arguments = {"until": [], "max_gen_toks": MAX_GEN_TOKS, "do_sample": False}
     asked = [Instance("generate_until", {}, (prompt, arguments), 0, ("bench", 0, 1)) for prompt in prompts]
     before = 0

@@ -152,6 +152,42 @@ def test_an_adapter_that_does_nothing_is_refused(ask: Evaluate, model: Path, tmp
     assert not (tmp_path / "out").exists()
 
 
+def test_many_adapters_share_one_base_and_give_what_each_gives_alone(
+    ask: Evaluate, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A crossover's models in one command: the base, two adapters, and the base again is not touched."""
+    one, two = (adapter(model, tmp_path / name, size) for name, size in (("one", 0.5), ("two", -0.3)))
+    task = "stsr_oracle_h4_compact"
+    alone = {
+        name: ask(task, limit=2, adapters=[which], out=tmp_path / f"alone-{name}")[0].read_bytes()
+        for name, which in (("untuned", None), ("one", one), ("two", two))
+    }
+    loads, load = [], driver.load_model
+    monkeypatch.setattr(driver, "load_model", lambda *given: loads.append(given) or load(*given))
+    paths = ask(task, limit=2, adapters=[one, None, two])
+    assert [path.parent.name for path in paths] == ["one", "untuned", "two"]
+    assert {path.parent.name: path.read_bytes() for path in paths} == alone
+    assert len(set(alone.values())) == 3
+    assert len(loads) == 1
+    with pytest.raises(EvaluateError, match="2 models are called 'one'"):
+        ask(task, adapters=[one, one], out=tmp_path / "more")
+
+
+def test_kinds_in_one_folder_stay_apart(ask: Evaluate, scripted: Any, scripts: Any) -> None:
+    """A matched error and a free run share ids, and a control's variants share family, horizon and view."""
+    scripted(scripts.perfect)
+    names = ["stsr_crossover_free_run_h16_full", "stsr_matched_error_h16_full"]
+    names += ["stsr_oracle_state_load_none", "stsr_oracle_state_load_4x8", "stsr_supplied_recipe"]
+    found = {path.stem: list(records.read([path])) for path in ask(*names)}
+    assert [record.id for record in found[names[0]]] == [record.id for record in found[names[1]]]
+    assert {record.cell.condition for record in found[names[1]]} == {"matched-error"}
+    assert {record.cell.condition for record in found[names[3]]} == {"4x8"}
+    assert {record.cell.horizon for record in found[names[4]]} == {4, 8, 16}
+    assert {record.cell.split for record in found[names[1]]} == {"test_crossover"}
+    everything = [record for some in found.values() for record in some]
+    assert len({(record.kind, record.id, record.cell) for record in everything}) == len(everything)
+
+
 # -- resuming
 
 
@@ -199,6 +235,33 @@ def test_a_killed_run_leaves_whole_tasks_and_goes_on(
         12,
         24,
     ]
+
+
+def test_an_interrupted_run_asks_only_what_is_missing_and_ends_alike(
+    ask: Evaluate, scripted: Any, scripts: Any, tmp_path: Path
+) -> None:
+    """Free runs of H8, killed in the sixth round: the answers of the first five are not asked again."""
+    whole = scripted(scripts.blundering)
+    (path,) = ask("stsr_free_run_h8_full")
+    expected, calls = path.read_bytes(), len(whole)
+
+    def dying(prompt: str) -> str:
+        if scripts.see(prompt).calls_left == 11:
+            raise KeyboardInterrupt
+        return scripts.blundering(prompt)
+
+    asked = scripted(dying)
+    with pytest.raises(KeyboardInterrupt):
+        ask("stsr_free_run_h8_full", out=tmp_path / "again")
+    with pytest.raises(
+        EvaluateError, match="holds an unfinished stsr_free_run_h8_full: continue it with --res"
+    ):
+        ask("stsr_free_run_h8_full", out=tmp_path / "again", resume=False)
+    before = len(asked)
+    more = scripted(scripts.blundering)
+    (path,) = ask("stsr_free_run_h8_full", out=tmp_path / "again")
+    assert path.read_bytes() == expected
+    assert before - 3 + len(more) == calls  # the round of three prompts that was interrupted is asked twice
 
 
 def test_a_larger_limit_goes_on_and_a_smaller_one_never_overwrites(
