@@ -7,7 +7,6 @@ import importlib
 
 import pytest
 
-
 EXAMPLES = [
     *[("estimators", 15), ("cells", 1), ("words", 5), ("outcomes", 3), ("tables", 2), ("display", 1)],
     *[("hierarchy", 2), ("power", 3)],

@@ -86,8 +86,9 @@ def _numbers(value: Any) -> list[float]:
         return [float(value)]
     if isinstance(value, str):
         return [float(part) for part in value.split("/") if part.isdigit()]
-    inside = value.values() if isinstance(value, dict) else value
-    return [number for item in inside for number in _numbers(item)]
+    if isinstance(value, dict):  # wins and losses are counts behind an effect, which stands there itself
+        value = [item for name, item in value.items() if name not in ("wins", "losses")]
+    return [number for item in value for number in _numbers(item)]
 
 
 # Contrasts: the joint outcomes that the paper's margins and p values leave (docs/statistics.md).
@@ -262,7 +263,7 @@ def test_markup_escapes_and_links() -> None:
     page = html(replace(table, rows=(("<b>", *table.rows[0][1:]), *table.rows[1:])))
     assert "&lt;b&gt;" in page
     assert page.count('href="episodes.html#cell=') == 15  # 4 x 4 numbers, one of them undefined
-    assert "| 17/20 (64.0–94.8) " in markdown(table)
+    assert " 17/20 (64.0–94.8) |" in markdown(table)
     tex = latex(table)
     assert r"\begin{tabular}{lllllrrrrrrrr}" in tex
     assert "progress \\%" in tex
