@@ -100,13 +100,15 @@ def turns_of(record: Record) -> list[Turn]:
 
 def _moment(rollout: Rollout, view: str, turn: Turn) -> Moment:
     """Takes one recorded call."""
-    state, offered = rollout.state, rollout.offered()
+    state = rollout.state
     shown = candidates(state.task, state.stage)
     look = look_under(view, state, shown)
     rollout.take(turn.output, prompt=turn.prompt)
     today = rollout.turns[-1]
     said = None if today.call is None else canonical(today.call)
-    texts = [recipe.key for recipe in shown.shown] if "recipe" not in (today.call or {}) else offered
+    # Under a view with ids the reply is an id, and ids were on offer.
+    by_id = "recipe" in (today.call or {})
+    texts = today.candidates or [] if by_id else [recipe.key for recipe in shown.shown]
     differs = (turn.verdict, turn.remaining) != (today.verdict, today.remaining)
     return Moment(
         turn=turn,

@@ -7,7 +7,7 @@ import sys
 
 
 def test_the_pure_modules_import_nothing_heavy() -> None:
-    names = ("records", "samples", "episodes", "metrics")
+    names = ("records", "samples", "episodes", "metrics", "replay", "viewer", "traces")
     program = (
         f"import sys; import {', '.join(f'stsr.eval_tasks.{name}' for name in names)}; print(*sys.modules)"
     )
