@@ -54,8 +54,10 @@ class Adapter(NamedTuple):
 
     @property
     def label(self) -> str:
-        """Name of its folder, where several models share one `out`."""
-        return Path(self.source).name
+        """Name of its folder, where several models share one `out`: the last part of the Hub id or path, or
+        the part before it for the `adapter` folder that a training run leaves."""
+        path = Path(self.source)
+        return path.parent.name if path.name == "adapter" else path.name
 
 
 HARNESSES = [str(HARNESS), str(scienceworld_suite.HARNESS)]
