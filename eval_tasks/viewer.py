@@ -29,6 +29,7 @@ from markupsafe import Markup
 
 from stsr.eval_tasks.records import Cell, DecisionRecord, Record
 from stsr.eval_tasks.replay import Moment, Player, Run, Tasks
+from stsr.generators.environment import State
 from stsr.generators.tables import Table
 from stsr.hub_cards.decision import Look, Option
 
@@ -95,7 +96,7 @@ class _Collector:
         return [
             moment.state.stage,
             turn.remaining,
-            self._look(moment.look),
+            self._look(moment.look, moment.state),
             self.offers.add(tuple(map(self._option, moment.options))),
             -1 if moment.chosen is None else moment.chosen,
             self.texts.add(moment.state.error),
@@ -115,12 +116,14 @@ class _Collector:
     def _table(self, table: Table) -> int:
         return self.tables.add(table.text, [table.columns, table.rows])
 
-    def _look(self, look: Look) -> int:
+    def _look(self, look: Look, state: State) -> int:
+        task = state.task
+        right = {name for name, _ in task.sources} | {task.recipes[done].output for done in state.verified}
         artifacts = tuple(
             (
                 self.texts.add(one.name),
                 self._table(one.table),
-                one.shown + 2 * one.cue + 4 * one.read,
+                one.shown + 2 * one.cue + 4 * one.read + 8 * (one.name not in right),
                 -1 if one.text is None else self.texts.add(one.text),
             )
             for one in look.artifacts

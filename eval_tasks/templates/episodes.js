@@ -184,7 +184,7 @@ function table(index) {
 }
 
 function tile([name, contents, flags, inert]) {
-  const [shown, cue, read] = [flags & 1, flags & 2, flags & 4];
+  const [shown, cue, read, wrong] = [1, 2, 4, 8].map((bit) => flags & bit);
   const kind = shown ? "shown" : inert < 0 ? "hidden" : "text";
   return el("figure", { class: `tile ${kind}${read ? " read" : ""}` },
     el("figcaption", {},
@@ -192,7 +192,8 @@ function tile([name, contents, flags, inert]) {
       kind === "hidden" && el("span", { class: "tag" }, "hidden"),
       inert >= 0 && el("span", { class: "tag" }, "text"),
       cue ? el("span", { class: "tag cue" }, "★ cue") : "",
-      read ? el("span", { class: "tag input" }, "read by the target") : ""),
+      read ? el("span", { class: "tag input" }, "read by the target") : "",
+      wrong ? el("span", { class: "tag wrong" }, "✗ not the required one") : ""),
     inert < 0 ? table(contents) : el("p", { class: "mono" }, plain(text(inert))));
 }
 
@@ -284,6 +285,7 @@ function about(cell) {
 
 function timeline(cell, run, side) {
   const trouble = firstTrouble(cell, run);
+  const detour = run.turns.findIndex((_, index) => mark(turnOf(run, index)) === "≠");
   const what = isDecisions(cell) ? "wrong decision" : "rejection";
   return el("nav", { class: "timeline", "aria-label": `${isDecisions(cell) ? "Decisions" : "Calls"} of ${short(cell.model)}, ${cell.view}` },
     el("ol", {}, run.turns.map((_, index) => {
@@ -303,7 +305,10 @@ function timeline(cell, run, side) {
     el("button", {
       type: "button", class: "jump", disabled: trouble < 0, "data-key": `trouble-${side}`,
       onclick: () => move({ turn: trouble }),
-    }, trouble < 0 ? `No ${what}` : `First ${what}: ${number(cell, run, trouble)}`));
+    }, trouble < 0 ? `No ${what}` : `First ${what}: ${number(cell, run, trouble)}`),
+    !isDecisions(cell) && detour >= 0 && el("button", {
+      type: "button", class: "jump", "data-key": `detour-${side}`, onclick: () => move({ turn: detour }),
+    }, `First other action: ${number(cell, run, detour)}`));
 }
 
 const capital = (word) => word[0].toUpperCase() + word.slice(1);

@@ -124,6 +124,13 @@ def test_the_state_shown_and_hidden() -> None:
     assert told == [("s0", [list(row) for row in S0], 1 + 4, -1), ("a1", [list(row) for row in A1], 0, -1)]
 
 
+def test_an_artifact_that_is_not_the_required_one_says_so() -> None:
+    record = replace(LOST, turns=[LOST.turns[0], replace(LOST.turns[4], remaining=7), replace(WON.turns[2])])
+    data = built(record)
+    flags = {data["texts"][one[0]]: one[2] & 8 for one in data["looks"][turns(data)[2]["look"]][1:]}
+    assert flags == {"s0": 0, "a1": 0, "a2": 8}
+
+
 def test_what_was_on_offer() -> None:
     data = built(LOST)
     offer = data["offers"][turns(data)[1]["offer"]]

@@ -218,6 +218,8 @@ def test_the_first_rejection(opened: Open) -> None:
     tab = opened(LOST, WON, at=link(LOST, 5))
     tab.get_by_role("button", name="First rejection: 2").click()
     assert facts(tab.locator(".run"))["Call"] == "2 of 5"
+    tab.get_by_role("button", name="First other action: 4").click()
+    assert facts(tab.locator(".run"))["Call"] == "4 of 5"
     tab.goto(tab.url.partition("#")[0] + link(WON, 1))
     assert tab.get_by_role("button", name="No rejection").is_disabled()
 
