@@ -451,14 +451,14 @@ def test_noise_costs_calls_and_nothing_else(play):
 @pytest.mark.needs_java
 @pytest.mark.slow
 def test_skipped_actions_and_kill_9_give_the_same_episodes(play, monkeypatch):
-    """Off the reference path: the same transcripts when every JVM is killed again and again."""
+    """Off the reference path: the same transcripts when every JVM is killed in mid-episode."""
 
     def skipping(run):
         steps = run.workflow.steps
         place = len(run.turns) + len(run.turns) // 6
         return steps[min(place, len(steps) - 1)].action
 
-    _, undisturbed = play(skipping, limit=4)
+    _, undisturbed = play(skipping, limit=2)
     started = []
 
     def start():
@@ -466,13 +466,13 @@ def test_skipped_actions_and_kill_9_give_the_same_episodes(play, monkeypatch):
         return started[-1]
 
     def murderous(run):
-        if len(run.turns) % 10 == 9:
+        if len(run.turns) in (9, 23):
             for simulator in started:
                 if simulator.alive:
                     os.kill(simulator.pid, signal.SIGKILL)
         return skipping(run)
 
     monkeypatch.setattr(scienceworld_task, "Pool", lambda size: Pool(size, start))
-    _, disturbed = play(murderous, limit=4)
+    _, disturbed = play(murderous, limit=2)
     assert len(started) > 4
     assert disturbed == undisturbed
