@@ -131,39 +131,39 @@ def publish(folder: Path) -> Callable[[str], Published]:
 def test_results_are_one_more_commit_and_the_tag_stays(
     publish: Callable[[str], Published], folder: Path, api: HfApi
 ) -> None:
-    first = publish("cards/tiny")
-    done = add_results("cards/tiny", [FREE], first.commit, tag="v1.0.0")
+    first = publish("results/tiny")
+    done = add_results("results/tiny", [FREE], first.commit, tag="v1.0.0")
     assert done.created
-    assert [commit.commit_id for commit in api.list_repo_commits("cards/tiny")][:2] == [
+    assert [commit.commit_id for commit in api.list_repo_commits("results/tiny")][:2] == [
         done.commit,
         first.commit,
     ]
-    (tag,) = api.list_repo_refs("cards/tiny").tags
-    assert api.model_info("cards/tiny", revision=tag.name).sha == first.commit
+    (tag,) = api.list_repo_refs("results/tiny").tags
+    assert api.model_info("results/tiny", revision=tag.name).sha == first.commit
     before, after = (
-        {file.path: file.blob_id for file in api.list_repo_tree("cards/tiny", revision=commit)}
+        {file.path: file.blob_id for file in api.list_repo_tree("results/tiny", revision=commit)}
         for commit in (first.commit, done.commit)
     )
     assert {path for path in after if after[path] != before.get(path)} == {"README.md"}
-    (result,) = ModelCard.load("cards/tiny").data.eval_results
+    (result,) = ModelCard.load("results/tiny").data.eval_results
     assert (result.metric_name, result.metric_value) == ("H4, full view: free runs", 0.9)
-    tagged = api.hf_hub_download("cards/tiny", "README.md", revision="v1.0.0")
+    tagged = api.hf_hub_download("results/tiny", "README.md", revision="v1.0.0")
     assert ModelCard.load(tagged).data.eval_results is None
     # neither saying it again nor publishing the run again changes anything
-    assert add_results("cards/tiny", [FREE], first.commit, tag="v1.0.0") == done._replace(created=False)
-    assert publish("cards/tiny") == first._replace(created=False)
-    assert api.model_info("cards/tiny").sha == done.commit
+    assert add_results("results/tiny", [FREE], first.commit, tag="v1.0.0") == done._replace(created=False)
+    assert publish("results/tiny") == first._replace(created=False)
+    assert api.model_info("results/tiny").sha == done.commit
 
 
 def test_results_of_another_run_are_refused(
     publish: Callable[[str], Published], folder: Path, api: HfApi
 ) -> None:
-    first = publish("cards/moved")
+    first = publish("results/moved")
     (folder / "run.json").write_text((folder / "run.json").read_text().replace("0.25", "0.5"))
-    second = publish_folder(folder, "cards/moved", "model", tag=None, message="2").commit
+    second = publish_folder(folder, "results/moved", "model", tag=None, message="2").commit
     with pytest.raises(CardError, match=f"are of commit {first.commit}, and main holds another run by now"):
-        add_results("cards/moved", [FREE], first.commit, tag="v1.0.0")
-    assert api.model_info("cards/moved").sha == second
+        add_results("results/moved", [FREE], first.commit, tag="v1.0.0")
+    assert api.model_info("results/moved").sha == second
 
 
 # From records
@@ -188,11 +188,11 @@ def test_the_command_counts_records(
     """7 of 8 decisions and 1 of 2 episodes; Wilson's intervals computed by hand (z = 1.96)."""
     from stsr.cli.adapter_results import card
 
-    first = publish("cards/measured")
+    first = publish("results/measured")
     cell = Cell(
         "stsr/tiny-base",
         "b" * 40,
-        "cards/measured",
+        "results/measured",
         first.commit,
         *DATA,
         "test",
@@ -209,16 +209,16 @@ def test_the_command_counts_records(
     path = tmp_path / "records/tiny/all.jsonl"
     path.parent.mkdir(parents=True)
     path.write_text("".join(f"{records.to_json(line)}\n" for line in lines))
-    assert card("cards/measured", tmp_path / "records", "v1.0.0", False, False).created
-    text = Path(api.hf_hub_download("cards/measured", "README.md")).read_text()
+    assert card("results/measured", tmp_path / "records", "v1.0.0", False, False).created
+    text = Path(api.hf_hub_download("results/measured", "README.md")).read_text()
     assert "| H4, full view: decisions after a gold prefix | 7/8 | 87.5 | 52.9 to 97.8 |" in text
     assert "| H4, full view: free runs | 1/2 | 50.0 | 9.5 to 90.5 |" in text
-    with pytest.raises(CardError, match="holds no records of cards/other; there are cards/measured"):
-        card("cards/other", tmp_path / "records", "v1.0.0", False, False)
+    with pytest.raises(CardError, match="holds no records of results/other; there are results/measured"):
+        card("results/other", tmp_path / "records", "v1.0.0", False, False)
     other = [
         decision(Cell(**{**vars(cell), "adapter_revision": "a" * 40}), 1, stage, True)
         for stage in (1, 2, 3, 4)
     ]
     path.with_name("more.jsonl").write_text("".join(f"{records.to_json(line)}\n" for line in other))
-    with pytest.raises(CardError, match=r"records of cards/measured at 2 revisions: "):
-        card("cards/measured", tmp_path / "records", "v1.0.0", False, False)
+    with pytest.raises(CardError, match=r"records of results/measured at 2 revisions: "):
+        card("results/measured", tmp_path / "records", "v1.0.0", False, False)
