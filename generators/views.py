@@ -2,7 +2,7 @@
 
 A view is a pure function (state, reference action) -> Observation, with three facts that the cards print:
 what it shows, what it isolates and what it consults. To add one, write the function, add it to VIEWS, name it
-in the declaration of a data set, and give it task files in `eval_tasks/harness`.
+in the declaration of a data set, and let `python -m stsr.eval_tasks.suite` write its task files.
 
 Masks drawn by hash depend on the task's content and on which artifacts exist: equal states, equal masks.
 Source: section 3.2, appendices B, C and E of the paper. The isolating views are ours: `candidates`, `decoy`,
