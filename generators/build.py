@@ -59,7 +59,7 @@ def build_shard(declaration: Declaration, out: Path, shard: int, shards: int) ->
     A shard holds a contiguous share of each split's seeds. One that is already there is left alone.
     """
     if not 0 <= shard < shards:
-        raise BuildError(f"shard {shard} is not in 0..{shards - 1}")
+        raise ValueError(f"shard {shard} is not in 0..{shards - 1}")
     folder = shard_folder(out, shard, shards)
     if _existing(declaration, folder) is None:
         partial = _fresh(folder)
@@ -130,11 +130,14 @@ def _existing(declaration: Declaration, out: Path) -> Manifest | None:
         return None
     try:
         manifest: Manifest = json.loads((out / "manifest.json").read_text(encoding="utf-8"))
-        version, declared, generator = (manifest[k] for k in ("version", "declaration", "generator_version"))
+        repo, version, declared, generator = (
+            manifest[key] for key in ("repo", "version", "declaration", "generator_version")
+        )
     except (OSError, ValueError, KeyError):
         raise BuildError(f"{out} is not empty and holds no built data set; choose another folder") from None
-    if version != declaration.version:
-        raise BuildError(f"{out} holds version {version}, not {declaration.version}; choose another folder")
+    wanted = (declaration.repo, declaration.version)
+    if (repo, version) != wanted:
+        raise BuildError(f"{out} holds {repo} {version}, not {' '.join(wanted)}; choose another folder")
     if declared != _as_json(declaration) or generator != GENERATOR_VERSION:
         raise BuildError(f"{out} holds version {version} built from another declaration; bump the version")
     for path, facts in files_of(manifest):

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from stsr.generators.declaration import DeclarationError, load
 from stsr.generators.rows import find_family, parse_row_id
+from stsr.generators.tokens import NAMES
 from stsr.generators.views import view
 
 
@@ -129,6 +130,9 @@ class Declaration:
 
     def __post_init__(self) -> None:
         parse_row_id(f"{self.example}@full")
+        for name in self.tokenizers:
+            if name not in NAMES:
+                raise ValueError(f"unknown tokenizer {name!r}; there are {', '.join(NAMES)}")
         if self.version not in self.changes:
             raise ValueError(f"changes: has no entry for version {self.version}")
         seen: set[tuple[str, str]] = set()

@@ -22,6 +22,10 @@ QWEN_PIECES = (
 """How the Qwen2 and Qwen3 tokenizers split text before byte-pair encoding."""
 
 
+NAMES = ("qwen3", "tiny")
+"""Tokenizers that a declaration may name."""
+
+
 @cache
 def count(name: str) -> Callable[[str], int]:
     """A function text -> number of tokens, without special tokens.

@@ -75,8 +75,10 @@ def test_the_same_command_again_does_nothing(small, tmp_path):
 def test_a_folder_with_anything_else_is_left_alone(small, tmp_path, monkeypatch):
     build(small, tmp_path / "out", card)
     newer = replace(small, version="1.1.0", changes={**small.changes, "1.1.0": "x"})
-    with pytest.raises(BuildError, match=r"holds version 1.0.0, not 1.1.0"):
+    with pytest.raises(BuildError, match=r"holds stsr/table-workflows 1.0.0, not stsr/table-workflows 1.1.0"):
         build(newer, tmp_path / "out", card)
+    with pytest.raises(BuildError, match=r"holds stsr/table-workflows 1.0.0, not a/b 1.0.0"):
+        build(replace(small, repo="a/b"), tmp_path / "out", card)
     with pytest.raises(BuildError, match="another declaration; bump the version"):
         build(changed(small, views=("full",)), tmp_path / "out", card)
     with monkeypatch.context() as patch:
