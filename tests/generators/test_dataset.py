@@ -91,7 +91,11 @@ def test_lengths_are_checked_under_the_tokenizers_of_both_models():
             '    variants: "x*"',
             r"h\{horizon\}-\{view\}: no variant of chain is like 'x\*'",
         ),
-        ("tokenizers: [qwen3, tiny]", "tokenizers: [gpt2]", "unknown tokenizer 'gpt2'; there are qwen3, tiny"),
+        (
+            "tokenizers: [qwen3, tiny]",
+            "tokenizers: [gpt2]",
+            "unknown tokenizer 'gpt2'; there are qwen3, tiny",
+        ),
         ("config: h{horizon}-{view}", "config: h{horizon}", "several views need {view} in the name"),
         ("example: branching-h8", "example: branching-h5/1#9", "is not a row id|stage 9 is not in"),
         ("{compact: 400}", "{compact: 900}", "h16-mix-full-compact: masks more rows than it has"),
