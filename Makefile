@@ -24,10 +24,10 @@ quickstart: install   ## build, publish, train, evaluate and report, on this mac
 	$(BIN)/stsr run quickstart
 
 test: install   ## the quick tests
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -m "not slow and not needs_java"
 
-test-slow: install   ## the tests that take minutes
-	$(BIN)/python -m pytest -m slow
+test-slow: install   ## the tests that take minutes, and those that start the ScienceWorld simulator
+	$(BIN)/python -m pytest -m "slow or needs_java"
 
 lint: install   ## style and types
 	$(BIN)/ruff check $(ROOMS)
