@@ -11,8 +11,10 @@ import sys
 import tempfile
 import time
 from importlib.resources import files
+from itertools import product
 from pathlib import Path
 
+from stsr.generators.dataset import read_declaration
 from stsr.generators.rows import decision_rows, generate
 from stsr.recipes.experiment import recipes_folder
 
@@ -30,6 +32,10 @@ def bench(quickstart: Path, peers: Path) -> None:
         f"Rendered rows, H16 full, replay-verified, one core: median {statistics.median(rates):,.0f} rows/s "
         f"of 5 runs ({min(rates):,.0f} to {max(rates):,.0f})"
     )
+    print(
+        f"Rendered rows, twelve tasks of each split of {DATA_SETS[0]}, all its families and views, "
+        f"replay-verified, one core: {_suite_rows_a_second():,.0f} rows/s"
+    )
     _peers(peers)
     for name in DATA_SETS:
         seconds, megabytes, rows = _whole_build(name)
@@ -45,6 +51,18 @@ def _rows_a_second(run: int) -> float:
     seeds = range(500_000 + 200 * run, 500_200 + 200 * run)
     began = time.perf_counter()
     count = sum(1 for seed in seeds for _ in decision_rows(generate("chain", 16, seed), ["full"]))
+    return count / (time.perf_counter() - began)
+
+
+def _suite_rows_a_second() -> float:
+    """Rows/s over the views of a whole data set: a decision is replayed once and shown under each view."""
+    declared = read_declaration(recipes_folder() / f"datasets/{DATA_SETS[0]}.yaml")
+    count, began = 0, time.perf_counter()
+    for part in declared.parts:
+        for split in part.splits:
+            for horizon, seed, variant in product(split.horizons, split.seeds[:12], part.chosen_variants):
+                task = generate(part.family, horizon, seed, variant)
+                count += sum(1 for _ in decision_rows(task, part.views, part.pivot_only))
     return count / (time.perf_counter() - began)
 
 
