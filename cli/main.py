@@ -31,6 +31,12 @@ records_app = typer.Typer(help="Records of evaluations.")
 app.add_typer(records_app, name="records")
 
 Out = Annotated[Path, typer.Option(help="Folder for the result.")]
+TaskData = Annotated[
+    Path | None,
+    typer.Option(
+        exists=True, file_okay=False, help="Folder with the data set, if its tasks are nowhere else."
+    ),
+]
 
 
 @app.command()
@@ -220,12 +226,7 @@ def push(
 def traces(
     folder: Annotated[Path, typer.Argument(help="Folder with record files, searched in depth.")],
     out: Out,
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            exists=True, file_okay=False, help="Folder with the data set, if its tasks are nowhere else."
-        ),
-    ] = None,
+    data: TaskData = None,
 ) -> None:
     """Write free runs as agent traces, a session each, in the format that the Hub's trace viewer reads."""
     from stsr.cli.reporting import traces as export
@@ -238,12 +239,7 @@ def report(
     experiment: Annotated[Path, typer.Argument(help="YAML file of the experiment.")],
     records: Annotated[Path, typer.Option(help="Folder with record files, searched in depth.")],
     out: Out,
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            exists=True, file_okay=False, help="Folder with the data set, if its tasks are nowhere else."
-        ),
-    ] = None,
+    data: TaskData = None,
 ) -> None:
     """Write the crossover report of an experiment from its records: pages, numbers, figures, episodes."""
     from stsr.cli.reporting import write

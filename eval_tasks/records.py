@@ -9,10 +9,10 @@ Invariant: a file holds each `id` at most once per cell, and records of two diff
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, TypeVar
 
 SCHEMA = "stsr.record/2"
 """What is written. Version 2 added fields, all optional: records of version 1 are read as they are."""
@@ -177,13 +177,32 @@ def from_json(line: str, where: str = "record") -> Record:
     raise RecordError(f"{where}: unknown kind {raw['kind']!r}")
 
 
+class Filed(Protocol):
+    """What every kind of record has: together, these are unique in a file."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def id(self) -> str: ...
+    @property
+    def cell(self) -> Cell: ...
+
+
+R = TypeVar("R", bound=Filed)
+
+
 def read(paths: Iterable[Path]) -> Iterator[Record]:
     """All records of the files, in order. Raises RecordError for a broken line or an id twice in one cell."""
+    return read_lines(paths, from_json)
+
+
+def read_lines(paths: Iterable[Path], parse: Callable[[str, str], R]) -> Iterator[R]:
+    """As `read`, for records that `parse` makes of (line, where)."""
     seen: set[tuple[str, str, Cell]] = set()
     for path in paths:
         with open(path, encoding="utf-8") as lines:
             for number, line in enumerate(lines, 1):
-                record = from_json(line, f"{path}:{number}")
+                record = parse(line, f"{path}:{number}")
                 key = (record.kind, record.id, record.cell)
                 if key in seen:
                     raise RecordError(f"{path}:{number}: {record.id} stands twice in its cell")

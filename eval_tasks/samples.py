@@ -40,8 +40,8 @@ def record_of(result: Mapping[str, Any], cell: Cell, where: str) -> Record:
     return record
 
 
-def result_of(record: Record) -> dict[str, Any]:
-    """The inverse of `record_of`: the record without `cell` and `schema`."""
+def result_of(record: Any) -> dict[str, Any]:
+    """The inverse of `record_of`, for any kind of record: its fields without `cell` and `schema`."""
     return {key: value for key, value in asdict(record).items() if key not in ("cell", "schema")}
 
 

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from stsr.eval_tasks.records import Cell, RecordError, Turn
+from stsr.eval_tasks.records import Cell, RecordError, Turn, read_lines
 
 SCHEMA = "stsr.scienceworld-record/1"
 Ended = Literal["success", "failed", "budget"]
@@ -135,20 +135,6 @@ def record_of(result: Mapping[str, Any], cell: Cell, where: str) -> Record:
     return from_json(json.dumps({**result, "cell": asdict(cell), "schema": SCHEMA}), where)
 
 
-def result_of(record: Record) -> dict[str, Any]:
-    """The inverse of `record_of`: the record without `cell` and `schema`."""
-    return {key: value for key, value in asdict(record).items() if key not in ("cell", "schema")}
-
-
 def read(paths: Iterable[Path]) -> Iterator[Record]:
     """All records of the files, in order. Raises RecordError for a broken line or an id twice in one cell."""
-    seen: set[tuple[str, str, Cell]] = set()
-    for path in paths:
-        with open(path, encoding="utf-8") as lines:
-            for number, line in enumerate(lines, 1):
-                record = from_json(line, f"{path}:{number}")
-                key = (record.kind, record.id, record.cell)
-                if key in seen:
-                    raise RecordError(f"{path}:{number}: {record.id} stands twice in its cell")
-                seen.add(key)
-                yield record
+    return read_lines(paths, from_json)

@@ -12,6 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from stsr.eval_tasks.scienceworld_metrics import FREE_RUN, LOCAL
+from stsr.eval_tasks.suite import rewrite
 from stsr.generators.scienceworld.dataset import Declaration, read_declaration
 from stsr.generators.scienceworld.extension import COMPACT, FULL
 from stsr.generators.scienceworld.views import VIEWS
@@ -136,14 +137,7 @@ def render() -> dict[str, str]:
 
 def write(folder: Path = HARNESS) -> int:
     """Rewrites the folder; returns the number of files. What is not generated goes."""
-    made = render()
-    folder.mkdir(parents=True, exist_ok=True)
-    for path in folder.iterdir():
-        if path.is_file() and path.name not in made:
-            path.unlink()
-    for name, text in made.items():
-        (folder / name).write_text(text, encoding="utf-8")
-    return len(made)
+    return rewrite(folder, render())
 
 
 if __name__ == "__main__":

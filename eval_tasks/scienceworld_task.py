@@ -61,7 +61,6 @@ class ScienceWorldJournal(Journal):
     from_json = staticmethod(scienceworld_records.from_json)
     to_json = staticmethod(scienceworld_records.to_json)
     record_of = staticmethod(scienceworld_records.record_of)
-    result_of = staticmethod(scienceworld_records.result_of)
 
 
 class ScienceWorldTask(StsrTask):

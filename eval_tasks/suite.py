@@ -12,7 +12,7 @@ Source: section 3.3 and appendices A.5, A.8, A.9, C and D of the paper.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
@@ -425,9 +425,14 @@ def render() -> dict[str, str]:
 
 def write(folder: Path = HARNESS) -> int:
     """Rewrites the folder; returns the number of files. What is not generated, but README.md, goes."""
-    made = render()
+    return rewrite(folder, render(), keep="README.md")
+
+
+def rewrite(folder: Path, made: Mapping[str, str], keep: str = "") -> int:
+    """Makes the files of `folder` those of `made`, name -> text, and the one called `keep`; counts `made`."""
+    folder.mkdir(parents=True, exist_ok=True)
     for path in folder.iterdir():
-        if path.is_file() and path.name != "README.md" and path.name not in made:
+        if path.is_file() and path.name not in made and path.name != keep:
             path.unlink()
     for name, text in made.items():
         (folder / name).write_text(text, encoding="utf-8")

@@ -120,7 +120,7 @@ def expand(experiment: Experiment, out: Path) -> list[Step]:
         Step(
             "publish base",
             f"Publish the base model {experiment.base}.",
-            _publish(here / experiment.base_folder, experiment.base, "model", experiment.base_tag),
+            publish_command(here / experiment.base_folder, experiment.base, "model", experiment.base_tag),
         )
     )
     for seed in experiment.seeds:
@@ -145,7 +145,8 @@ def experiment_file(out: Path) -> str:
     return str(out / "experiment.yaml")
 
 
-def _publish(folder: Path, repo: str, kind: str, tag: str) -> list[str]:
+def publish_command(folder: Path, repo: str, kind: str, tag: str) -> list[str]:
+    """Words of the command that publishes a folder; `kind` is "dataset" or "model"."""
     return ["publish", str(folder), "--repo", repo, "--type", kind, "--tag", tag]
 
 
@@ -160,7 +161,7 @@ def _data_steps(declaration: Path, out: Path) -> list[Step]:
         Step(
             f"publish {declaration.stem}",
             f"Publish it to the Hub on loopback, tagged {declared.tag}.",
-            _publish(folder, declared.repo, "dataset", declared.tag),
+            publish_command(folder, declared.repo, "dataset", declared.tag),
         ),
     ]
 
@@ -175,7 +176,7 @@ def _adapter_steps(experiment: Experiment, view: str, seed: int, out: Path) -> l
         Step(
             f"publish {name}",
             f"Publish it as {adapter}, tagged {experiment.adapter_tag}.",
-            _publish(folder / "adapter", adapter, "model", experiment.adapter_tag),
+            publish_command(folder / "adapter", adapter, "model", experiment.adapter_tag),
         ),
     ]
 

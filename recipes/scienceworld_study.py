@@ -18,7 +18,7 @@ from pathlib import Path
 from stsr.generators.declaration import DeclarationError, load, read
 from stsr.generators.scienceworld.dataset import read_declaration
 from stsr.generators.scienceworld.extension import RUN_FLAG
-from stsr.recipes.experiment import Step, _publish, recipes_folder
+from stsr.recipes.experiment import Step, publish_command, recipes_folder
 from stsr.recipes.names import fill
 
 
@@ -93,11 +93,11 @@ def expand(study: Study, out: Path, run_extension: bool = False) -> list[Step]:
     declared, folder = read_declaration(here / study.dataset), out / Path(study.dataset).stem
     steps = [
         Step("build", f"Build {declared.repo}.", ["build", str(here / study.dataset), "--out", str(folder)]),
-        Step("publish data", "Publish it.", _publish(folder, declared.repo, "dataset", declared.tag)),
+        Step("publish data", "Publish it.", publish_command(folder, declared.repo, "dataset", declared.tag)),
         Step(
             "publish base",
             f"Publish the base model {study.base}.",
-            _publish(here / study.base_folder, study.base, "model", study.base_tag),
+            publish_command(here / study.base_folder, study.base, "model", study.base_tag),
         ),
     ]
     for arm in study.arms:
@@ -124,7 +124,7 @@ def _training(study: Study, arm: Arm, seed: int, out: Path) -> list[Step]:
         Step(
             f"publish {name}",
             f"Publish it as {adapter}.",
-            _publish(folder / "adapter", adapter, "model", study.adapter_tag),
+            publish_command(folder / "adapter", adapter, "model", study.adapter_tag),
         ),
     ]
 
