@@ -24,7 +24,7 @@ quickstart: install   ## build, publish, train, evaluate and report, on this mac
 	$(BIN)/stsr run quickstart
 
 test: install   ## the quick tests
-	$(BIN)/python -m pytest -m "not slow and not needs_java"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not needs_java"
 
 test-slow: install   ## the tests that take minutes, and those that start the ScienceWorld simulator
 	$(BIN)/python -m pytest -m "slow or needs_java"

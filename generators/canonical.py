@@ -13,19 +13,21 @@ from typing import Any
 Json = str | int | bool | list[Any] | dict[str, Any]
 
 
-def _check(value: object, where: str) -> None:
+def _fault(value: object) -> str:
+    """Where and why `value` has no canonical form, as in ".x[0]: a float has no canonical form"; else ""."""
     if isinstance(value, dict):
         for key, item in value.items():
             if not isinstance(key, str):
-                raise TypeError(f"{where}: the key {key!r} is not a string")
-            if type(item) is not str:
-                _check(item, f"{where}.{key}")
+                return f": the key {key!r} is not a string"
+            if type(item) is not str and (fault := _fault(item)):
+                return f".{key}{fault}"
     elif isinstance(value, (list, tuple)):
-        if not all(type(item) is int for item in value):
-            for index, item in enumerate(value):
-                _check(item, f"{where}[{index}]")
+        for index, item in enumerate(value):
+            if type(item) is not int and (fault := _fault(item)):
+                return f"[{index}]{fault}"
     elif not isinstance(value, (str, int)):
-        raise TypeError(f"{where}: a {type(value).__name__} has no canonical form")
+        return f": a {type(value).__name__} has no canonical form"
+    return ""
 
 
 _ENCODE = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode
@@ -37,7 +39,8 @@ def canonical(value: Json) -> str:
     >>> canonical({"b": [1, -2], "a": "x"})
     '{"a":"x","b":[1,-2]}'
     """
-    _check(value, "value")
+    if fault := _fault(value):
+        raise TypeError(f"value{fault}")
     return _ENCODE(value)
 
 

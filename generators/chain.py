@@ -82,12 +82,13 @@ def draw_params(tool: str, table: Table, filters_left: int, stream: Stream) -> d
 
 def _bound(values: list[int], filters_left: int, stream: Stream) -> int:
     """A value of the column that drops at least one row and keeps at least filters_left + 2."""
+    ordered, rows = sorted(values), len(values)
     bounds = [
-        bound for bound in set(values) if filters_left + 2 <= sum(v >= bound for v in values) < len(values)
+        bound for bound in sorted(set(values)) if filters_left + 2 <= rows - ordered.index(bound) < rows
     ]
     if not bounds:
         raise DeadEnd
-    return stream.choice(sorted(bounds))
+    return stream.choice(bounds)
 
 
 FAMILY = Family(

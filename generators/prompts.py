@@ -64,7 +64,7 @@ def text(
     observation: Observation, recipes: list[str], remaining: int, error: str, instruction: str, goal: str = ""
 ) -> str:
     """The user message. `recipes` are printed calls; `error` is "" when the previous call was accepted."""
-    state = "\n".join(f"{name}: {contents(shown)}" for name, shown in observation.artifacts)
+    state = "\n".join([f"{name}: {contents(shown)}" for name, shown in observation.artifacts])
     if observation.hint:
         state += f"\n\nrelevance_hint: {', '.join(observation.hint)}"
     if goal:
@@ -78,9 +78,9 @@ def text(
 
 def contents(shown: Table | str | None) -> str:
     """What stands behind an artifact's name."""
-    if shown is None:
-        return "available"
-    return shown if isinstance(shown, str) else shown.text
+    if isinstance(shown, Table):
+        return shown.text
+    return "available" if shown is None else shown
 
 
 def _id_text(observation: Observation, shown: Candidates, state: State) -> str:

@@ -8,12 +8,14 @@ randomness never moves an old one.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import struct
+from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 T = TypeVar("T")
 
 _WORD = 1 << 32
+_EIGHT_WORDS = struct.Struct(">8I")
 
 
 class Stream:
@@ -22,16 +24,17 @@ class Stream:
     def __init__(self, key: str) -> None:
         self._key = hashlib.sha256(key.encode())
         self._counter = 0
-        self._words: list[int] = []
+        self._words: Iterator[int] = iter(())
 
     def _next(self) -> int:
-        if not self._words:
+        word = next(self._words, None)
+        if word is None:
             block = self._key.copy()
             block.update(self._counter.to_bytes(8, "big"))
-            digest = block.digest()
             self._counter += 1
-            self._words = [int.from_bytes(digest[i : i + 4], "big") for i in range(28, -1, -4)]
-        return self._words.pop()
+            self._words = iter(_EIGHT_WORDS.unpack(block.digest()))
+            word = next(self._words)
+        return word
 
     def below(self, n: int) -> int:
         """A uniform integer in 0..n-1. Raises ValueError unless 1 <= n <= 2**32."""

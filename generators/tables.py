@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 LIMIT = 99
@@ -26,6 +26,11 @@ def compact_json(value: Any) -> str:
     return _ENCODE(value)
 
 
+@lru_cache(maxsize=1024)
+def _quoted(names: tuple[str, ...]) -> str:
+    return compact_json(names)
+
+
 @dataclass(frozen=True)
 class Table:
     """Named columns and rows of integers; every row has one value per column.
@@ -40,7 +45,8 @@ class Table:
     @cached_property
     def text(self) -> str:
         """The table as prompts show it. Cached: the rows of one task share their tables."""
-        return compact_json({"columns": self.columns, "rows": self.rows})
+        rows = str([list(row) for row in self.rows]).replace(" ", "")
+        return f'{{"columns":{_quoted(self.columns)},"rows":{rows}}}'
 
     def column(self, name: str) -> list[int]:
         """The values of one column, top to bottom. Raises ValueError for an unknown column."""

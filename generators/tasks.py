@@ -124,6 +124,12 @@ class Task:
         return tables
 
     @cached_property
+    def made_at(self) -> dict[str, int]:
+        """Artifact -> stage of the gold path that makes it, 1..H; 0 for sources."""
+        made = {self.recipes[index].output: stage for stage, index in enumerate(self.gold, 1)}
+        return {**made, **{name: 0 for name, _ in self.sources}}
+
+    @cached_property
     def text_index(self) -> dict[str, int]:
         """Call as printed -> index of the recipe."""
         return {recipe.text: index for index, recipe in enumerate(self.recipes)}
@@ -193,12 +199,10 @@ def draw_pair(
 
 
 def _distractor_kind(task: Task, stage: int, index: int) -> str:
-    recipe = task.recipes[index]
-    made = {task.recipes[done].output for done in task.gold[: stage - 1]}
-    if recipe.output in made:
+    recipe, made_at, never = task.recipes[index], task.made_at, task.horizon + 1
+    if made_at.get(recipe.output, never) < stage:
         return "finished"
-    exists = made.union(name for name, _ in task.sources)
-    return "ready" if exists.issuperset(recipe.inputs) else "future"
+    return "ready" if all(made_at.get(name, never) < stage for name in recipe.inputs) else "future"
 
 
 def to_json(task: Task) -> str:

@@ -1,7 +1,8 @@
-"""The declared data sets, each built once a session for all tests that need a whole one."""
+"""The declared data sets, each built once a session, for all processes and tests that need a whole one."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,6 +10,7 @@ from typing import Any, NamedTuple
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from filelock import FileLock
 from hypothesis import HealthCheck, settings
 
 from stsr.generators.build import build
@@ -59,18 +61,21 @@ class Built(NamedTuple):
         ]
 
 
-def _built(name: str, folder: Path) -> Built:
-    declaration = read_declaration(DECLARATIONS / f"{name}.yaml")
-    return Built(folder, build(declaration, folder, lambda manifest: f"card of {manifest['version']}\n"))
+def _built(name: str, temporary: Path) -> Built:
+    # Where tests run in several processes, each has its own temporary folder in a common one.
+    common = temporary.parent if "PYTEST_XDIST_WORKER" in os.environ else temporary
+    declaration, folder = read_declaration(DECLARATIONS / f"{name}.yaml"), common / "built" / name
+    with FileLock(common / f"{name}.lock"):
+        return Built(folder, build(declaration, folder, lambda manifest: f"card of {manifest['version']}\n"))
 
 
 @pytest.fixture(scope="session")
 def table_workflows(tmp_path_factory: pytest.TempPathFactory) -> Built:
     """recipes/datasets/table-workflows.yaml, built."""
-    return _built("table-workflows", tmp_path_factory.mktemp("built") / "table-workflows")
+    return _built("table-workflows", tmp_path_factory.getbasetemp())
 
 
 @pytest.fixture(scope="session")
 def workflow_controls(tmp_path_factory: pytest.TempPathFactory) -> Built:
     """recipes/datasets/workflow-controls.yaml, built."""
-    return _built("workflow-controls", tmp_path_factory.mktemp("built") / "workflow-controls")
+    return _built("workflow-controls", tmp_path_factory.getbasetemp())
