@@ -13,6 +13,9 @@ from typing import Any
 Json = str | int | bool | list[Any] | dict[str, Any]
 
 
+_PLAIN = {str, int}
+
+
 def _fault(value: object) -> str:
     """Where and why `value` has no canonical form, as in ".x[0]: a float has no canonical form"; else ""."""
     if isinstance(value, dict):
@@ -22,8 +25,10 @@ def _fault(value: object) -> str:
             if type(item) is not str and (fault := _fault(item)):
                 return f".{key}{fault}"
     elif isinstance(value, (list, tuple)):
+        if set(map(type, value)) <= _PLAIN:
+            return ""
         for index, item in enumerate(value):
-            if type(item) is not int and (fault := _fault(item)):
+            if fault := _fault(item):
                 return f"[{index}]{fault}"
     elif not isinstance(value, (str, int)):
         return f": a {type(value).__name__} has no canonical form"

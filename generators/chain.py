@@ -42,7 +42,7 @@ def chain(horizon: int, stream: Stream) -> tuple[Table, tuple[Recipe, ...]]:
     """Source table and recipes s0 -> a1 -> ... -> a{horizon}; any horizon from 1. Raises DeadEnd."""
     filters = sum(CYCLE[step % 4] == "filter_rows" for step in range(horizon))
     table = source = draw_source(stream, filters)
-    recipes = []
+    calls = []
     for step in range(horizon):
         tool = CYCLE[step % 4]
         filters -= tool == "filter_rows"
@@ -50,9 +50,12 @@ def chain(horizon: int, stream: Stream) -> tuple[Table, tuple[Recipe, ...]]:
         changed = TOOLS[tool](table, params)
         if changed == table:
             raise DeadEnd
-        recipes.append(Recipe(tool, (f"a{step}" if step else "s0",), f"a{step + 1}", params))
+        calls.append((tool, params))
         table = changed
-    return source, tuple(recipes)
+    names = ["s0", *(f"a{step}" for step in range(1, horizon + 1))]
+    return source, tuple(
+        Recipe(tool, (names[step],), names[step + 1], params) for step, (tool, params) in enumerate(calls)
+    )
 
 
 def draw_source(stream: Stream, filters: int) -> Table:

@@ -74,7 +74,7 @@ class State:
             self.task.recipes[index].output in self.artifacts for index in self.task.gold
         )
 
-    @property
+    @cached_property
     def stage(self) -> int:
         """1..H: position on the gold path of the next operation that the evaluator would select."""
         for stage, index in enumerate(self.task.gold, 1):

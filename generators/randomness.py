@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Iterator, Sequence
+from itertools import count
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -18,23 +19,20 @@ _WORD = 1 << 32
 _EIGHT_WORDS = struct.Struct(">8I")
 
 
+def _words(key: str) -> Iterator[int]:
+    """Uniform 32-bit words without end: SHA-256 over (key, counter)."""
+    hashed = hashlib.sha256(key.encode())
+    for counter in count():
+        block = hashed.copy()
+        block.update(counter.to_bytes(8, "big"))
+        yield from _EIGHT_WORDS.unpack(block.digest())
+
+
 class Stream:
-    """An endless stream of uniform 32-bit words: SHA-256 over (key, counter). Made by `keyed`."""
+    """An endless stream of uniform 32-bit words. Made by `keyed`."""
 
     def __init__(self, key: str) -> None:
-        self._key = hashlib.sha256(key.encode())
-        self._counter = 0
-        self._words: Iterator[int] = iter(())
-
-    def _next(self) -> int:
-        word = next(self._words, None)
-        if word is None:
-            block = self._key.copy()
-            block.update(self._counter.to_bytes(8, "big"))
-            self._counter += 1
-            self._words = iter(_EIGHT_WORDS.unpack(block.digest()))
-            word = next(self._words)
-        return word
+        self._next = _words(key).__next__
 
     def below(self, n: int) -> int:
         """A uniform integer in 0..n-1. Raises ValueError unless 1 <= n <= 2**32."""

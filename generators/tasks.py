@@ -179,7 +179,7 @@ def candidates(task: Task, stage: int) -> Candidates:
     """Target and distractors at `stage` (1..H): what the task lists, or a pair drawn by `draw_pair`."""
     target, listed = task.gold[stage - 1], task.shown[stage - 1] if task.shown else ()
     if not listed:
-        others = [index for index in range(len(task.recipes)) if index != target]
+        others = [*range(target), *range(target + 1, len(task.recipes))]
         listed = draw_pair(task.family, task.seed, task.horizon, stage, target, others)
     kinds = sorted({_distractor_kind(task, stage, index) for index in listed if index != target})
     shown = tuple(task.recipes[index] for index in listed)

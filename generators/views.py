@@ -69,7 +69,7 @@ def _showing(state: State, names: Collection[str]) -> Observation:
 
 def full(state: State, reference: Recipe) -> Observation:
     """All contents."""
-    return _showing(state, state.artifacts.keys())
+    return Observation(tuple(state.artifacts.items()))
 
 
 def compact(state: State, reference: Recipe) -> Observation:
