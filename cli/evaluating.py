@@ -29,6 +29,7 @@ def evaluate(
     out: Path,
     batch_size: int,
     limit: int | None,
+    workflows: int | None,
     dtype: str,
     device: str,
     resume: bool,
@@ -53,7 +54,7 @@ def evaluate(
             "scienceworld": split_revision(trajectories),
         },
         split=split, out=out, batch_size=batch_size, limit=limit, dtype=dtype, device=device, resume=resume,
-        run_extension=run_extension,
+        run_extension=run_extension, workflows=workflows,
     ):  # fmt: skip
         print(f"Records: {path}")
 

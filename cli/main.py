@@ -131,11 +131,15 @@ def train(
     ] = None,
     data_seed: Annotated[int | None, typer.Option(help="Row order; the recipe's, or the seed.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the run; out/ADAPTER by default.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="KEY=VALUE in place of the recipe's; VALUE is YAML.")
+    ] = None,
 ) -> None:
     """Train an adapter. A run that was interrupted continues; a finished one is left alone."""
     from stsr.recipes import train as trainer
+    from stsr.recipes.names import settings as parsed
 
-    trainer.train(recipe, view=view, seed=seed, data_seed=data_seed, out=out)
+    trainer.train(recipe, view=view, seed=seed, data_seed=data_seed, out=out, overrides=parsed(settings or []))
 
 
 @app.command()
@@ -175,6 +179,9 @@ def evaluate(
     limit: Annotated[
         int | None, typer.Option(min=1, help="First N decisions or episodes of each task.")
     ] = None,
+    workflows: Annotated[
+        int | None, typer.Option(min=1, help="First N workflows of each task, all their decisions.")
+    ] = None,
     dtype: Annotated[str, typer.Option(help="Parameter type of the model.")] = "auto",
     device: Annotated[str, typer.Option(help="cpu, cuda, ...; auto takes a GPU if there is one.")] = "auto",
     resume: Annotated[bool, typer.Option(help="Continue what was interrupted, or refuse to.")] = True,
@@ -188,8 +195,8 @@ def evaluate(
     """
     evaluating.evaluate(
         model=model, adapters=adapter or [], untuned=untuned, tasks=tasks, data=data, controls=controls,
-        trajectories=trajectories, split=split, out=out, batch_size=batch_size, limit=limit, dtype=dtype,
-        device=device, resume=resume, run_extension=run_frozen_extension,
+        trajectories=trajectories, split=split, out=out, batch_size=batch_size, limit=limit, workflows=workflows,
+        dtype=dtype, device=device, resume=resume, run_extension=run_frozen_extension,
     )  # fmt: skip
 
 
@@ -251,16 +258,31 @@ def report(
 @app.command()
 def run(
     name: Annotated[str, typer.Argument(help="Experiment, as recipes/experiments/NAME.yaml.")],
-    out: Annotated[Path | None, typer.Option(help="Folder for results; out/NAME by default.")] = None,
-    dry_run: Annotated[bool, typer.Option(help="Print the commands and run none.")] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for results; out/NAME, or out/NAME-BASE, by default.")
+    ] = None,
+    base: Annotated[
+        str, typer.Option(help="Run its shape on this base, as small as its smoke block says: tiny.")
+    ] = "",
+    dry_run: Annotated[bool, typer.Option(help="Print the commands, counts and an estimate; run none.")] = False,
+    jobs: Annotated[int, typer.Option(min=0, help="With Snakemake, up to so many steps at once.")] = 0,
+    profile: Annotated[
+        str, typer.Option(help="With Snakemake, on a cluster: slurm, kubernetes, or a profile's folder.")
+    ] = "",
     run_frozen_extension: Annotated[
         bool, typer.Option("--run-frozen-extension", help="Let the frozen ScienceWorld extension run.")
     ] = False,
 ) -> None:
-    """Run an experiment from data to report against a Hub on loopback. The same command continues it."""
+    """Run an experiment from data to report. The same command continues it.
+
+    Steps run one after the other against a Hub on loopback, or as a graph with --jobs or --profile.
+    """
     from stsr.cli import running
 
-    running.run(name, out or Path("out") / name, dry_run, run_frozen_extension)
+    running.run(
+        name, out or Path("out") / (f"{name}-{base}" if base else name), base=base, dry_run=dry_run, jobs=jobs,
+        profile=profile, run_extension=run_frozen_extension,
+    )  # fmt: skip
 
 
 @app.command()

@@ -10,9 +10,10 @@ from typing import NamedTuple
 from stsr.eval_tasks import records as recording
 from stsr.eval_tasks import viewer
 from stsr.eval_tasks.replay import find_tasks
-from stsr.generators.declaration import DeclarationError, load
-from stsr.recipes.experiment import Experiment
+from stsr.generators.declaration import DeclarationError
+from stsr.recipes.experiment import Experiment, read_experiment
 from stsr.stats.crossover import CrossoverSpec
+from stsr.stats.frame import Arm
 from stsr.stats.outcomes import cell_id
 from stsr.stats.provenance import COMMAND
 from stsr.stats.report import write_report
@@ -37,33 +38,60 @@ def write(
     `tables` are ids of the paper's tables to fill (`stsr.stats.specs.SPECS`), or "all"; `data` is a folder
     with the data set, for tasks that can be had nowhere else. Without the tasks there are no episodes.
     """
-    experiment = load(Experiment, experiment_file)
-    if len(experiment.views) != 2:
-        raise DeclarationError(f"{experiment_file}: a crossover needs two views, not {len(experiment.views)}")
+    experiment = read_experiment(experiment_file)
     files = record_files(records)
-    first, second = experiment.views
-    spec = CrossoverSpec(
-        horizon=experiment.horizon,
-        views=(first, second),
-        adapters={
-            seed: {view: experiment.adapter(view, seed) for view in experiment.views}
-            for seed in experiment.seeds
-        },
-        base=experiment.base,
-    )
     command = ["stsr", "report", str(experiment_file), "--records", str(records), "--out", str(out)]
     page, told = _episodes(files, data)
     provenance = {
         "Experiment": experiment.title,
-        "Training recipe": f"recipes/{experiment.recipe}",
+        "Training recipes": ", ".join(
+            dict.fromkeys(f"recipes/{one.recipe}" for one in experiment.trained)
+        ) or "none",
         "Episodes": told,
         COMMAND: shlex.join([*command, *(("--data", str(data)) if data else ())]),
     }
-    report = write_report(files, spec, provenance, out, tables=tables, episodes=EPISODES if page else "")
+    report = write_report(
+        files,
+        _crossover(experiment),
+        provenance,
+        out,
+        arms=_arms(experiment),
+        tables=tables or experiment.tables,
+        episodes=EPISODES if page else "",
+    )
     (out / EPISODES).unlink(missing_ok=True)
     if page:
         (out / EPISODES).write_text(page, encoding="utf-8")
     return Written(report, told)
+
+
+def _crossover(experiment: Experiment) -> CrossoverSpec | None:
+    """The crossover that the experiment declares, if any."""
+    if not experiment.crossover:
+        return None
+    first, second = experiment.crossover
+    adapters: dict[int, dict[str, str]] = {}
+    for one in experiment.trained:
+        adapters.setdefault(one.seed, {})[one.training] = one.adapter
+    horizon = experiment.trained[0].horizon or 0
+    return CrossoverSpec(
+        horizon=horizon, views=(first, second), adapters=adapters, base=experiment.bases[0].repo
+    )
+
+
+def _arms(experiment: Experiment) -> list[Arm]:
+    """The base models alone, and every adapter with what it was trained on."""
+    return [Arm(base.repo) for base in experiment.bases] + [
+        Arm(
+            one.base.repo,
+            adapter=one.adapter,
+            trained=one.training,
+            trained_horizon=one.horizon,
+            seed=one.seed,
+            step=one.checkpoints[-1] if one.checkpoints else None,
+        )
+        for one in experiment.trained
+    ]
 
 
 def record_files(folder: Path) -> list[Path]:

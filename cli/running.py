@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
+from dataclasses import asdict
 from pathlib import Path
 
-from stsr.generators.dataset import read_declaration
-from stsr.recipes import experiment as graph
+import yaml
+
+from stsr.recipes import cluster, graph
+from stsr.recipes.experiment import Experiment, find, read_experiment, smoked
 from stsr.recipes.lock import held
-from stsr.recipes.scienceworld_study import declares
 
 PORT = 8077
 """Where `stsr hub serve` listens unless told otherwise."""
@@ -18,52 +19,52 @@ QUICKSTART_HUB = Path("out/quickstart/hub")
 """What `stsr hub serve` serves unless told otherwise."""
 
 
-def run_study(path: Path, out: Path, dry_run: bool, run_extension: bool) -> None:
-    """Runs an experiment of the ScienceWorld study into `out`, and writes its tables."""
-    from stsr.hub_cards.loopback.process import running_hub
-    from stsr.recipes import scienceworld_study as scienceworld
-
-    study = scienceworld.read_study(path)
-    steps = scienceworld.expand(study, out, run_extension)
-    if dry_run:
-        for step in steps:
-            print(f"# {step.say}\n{shlex.join(['stsr', *step.command])}")
-        return
-    out.mkdir(parents=True, exist_ok=True)
-    with held(out, "running an experiment"), running_hub(out / "hub") as hub:
-        graph.run_steps(steps, out, client_environment(hub.endpoint, out / "hf"))
-    from stsr.eval_tasks.scienceworld_records import read
-    from stsr.stats.scienceworld import Arm, write
-
-    scienceworld.write_arms(study, out / "arms.json")
-    arms = [Arm(**arm) for arm in json.loads((out / "arms.json").read_text(encoding="utf-8"))]
-    tables = write(read(sorted((out / "records").rglob("*.jsonl"))), arms, out / "report")
-    print(f"{out / 'report' / 'scienceworld.md'} holds {len(tables)} tables.")
-
-
-def run(name: str, out: Path, dry_run: bool, run_extension: bool = False) -> None:
+def run(
+    name: str,
+    out: Path,
+    *,
+    base: str = "",
+    dry_run: bool = False,
+    jobs: int = 0,
+    profile: str = "",
+    run_extension: bool = False,
+) -> None:
     """Runs the experiment `name` into `out`; with `dry_run` prints its commands instead.
 
-    The Hub's store is `out/hub`, so that two runs never compete for one name and tag. Raises BusyError if
-    another process runs into `out`.
+    With a `base`, the experiment's shape on that, as small as its smoke block says. With `jobs` or a
+    `profile` Snakemake runs the steps. The Hub's store is `out/hub`, so that two runs never compete for one
+    name and tag. Raises BusyError if another process runs into `out`.
     """
-    path = graph.find(name)
-    if declares(path):
-        run_study(path, out, dry_run, run_extension)
-        return
-    experiment = graph.read_experiment(path)
+    experiment = read_experiment(find(name))
+    if base:
+        experiment = smoked(experiment, base)
+    steps = graph.expand(experiment, out, run_extension)
     if dry_run:
-        for step in graph.expand(experiment, out):
-            print(f"# {step.say}\n{shlex.join(['stsr', *step.command])}")
+        print(graph.plan(steps, graph.times(out)))
         return
     from stsr.hub_cards.loopback.process import running_hub
 
+    out.mkdir(parents=True, exist_ok=True)
     with held(out, "running an experiment"), running_hub(out / "hub") as hub:
         print(f"A Hub on loopback serves {out / 'hub'} at {hub.endpoint} while this runs.", flush=True)
-        seconds = graph.run(name, out, client_environment(hub.endpoint, out / "hf"))
-    print(f"\nDone; the steps took {sum(seconds.values()) / 60:.1f} minutes.")
+        text = yaml.safe_dump(_plain(asdict(experiment)), sort_keys=False)
+        Path(graph.experiment_file(out)).write_text(text, encoding="utf-8")
+        environment = client_environment(hub.endpoint, out / "hf")
+        if jobs or profile:
+            cluster.run(steps, out, environment, jobs=jobs, profile=profile)
+        else:
+            graph.run_steps(steps, out, environment)
+    print(f"\nDone; the steps took {sum(graph.times(out).values()) / 60:.1f} minutes.")
     print(f"The report: {out / 'report' / 'report.html'}")
-    print(_next_steps(experiment, out / "hub"))
+    if name == "quickstart":
+        print(_next_steps(experiment, out / "hub"))
+
+
+def _plain(value: object) -> object:
+    """`value` with lists for tuples, as YAML writes them."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def client_environment(endpoint: str, home: Path) -> dict[str, str]:
@@ -89,9 +90,8 @@ def client_environment(endpoint: str, home: Path) -> dict[str, str]:
     return theirs | ours
 
 
-def _next_steps(experiment: graph.Experiment, hub_root: Path) -> str:
-    declared = read_declaration(graph.recipes_folder() / experiment.datasets[-1])
-    adapter = experiment.adapter(experiment.views[0], experiment.seeds[0])
+def _next_steps(experiment: Experiment, hub_root: Path) -> str:
+    adapter, base = experiment.trained[0].adapter, experiment.bases[0].repo
     serve = "stsr hub serve" + ("" if hub_root == QUICKSTART_HUB else f" --root {shlex.quote(str(hub_root))}")
     proxied = any(os.environ.get(key) for key in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"))
     past_proxy = "\n    export NO_PROXY=127.0.0.1" if proxied else ""
@@ -105,13 +105,13 @@ environment first: . .venv/bin/activate):
 Then try, in the second terminal, in Python and in the shell:
 
     from datasets import load_dataset
-    load_dataset("{declared.repo}", "h16-compact")
+    load_dataset("stsr/table-workflows", "h16-compact")
 
-    lm_eval --model hf --model_args pretrained={experiment.base},peft={adapter},enable_thinking=False \\
+    lm_eval --model hf --model_args pretrained={base},peft={adapter},enable_thinking=False \\
       --apply_chat_template --tasks stsr_oracle_h16
 
     from peft import PeftModel
     from transformers import AutoModelForCausalLM
-    base = AutoModelForCausalLM.from_pretrained("{experiment.base}")
+    base = AutoModelForCausalLM.from_pretrained("{base}")
     PeftModel.from_pretrained(base, "{adapter}")
 """

@@ -92,6 +92,7 @@ def evaluate(
     device: str,
     resume: bool = True,
     run_extension: bool = False,
+    workflows: int | None = None,
 ) -> list[Path]:
     """Runs `tasks` (tasks or groups) under each of `adapters`; returns the files of records, in order.
 
@@ -99,8 +100,8 @@ def evaluate(
     `sources` says where each data set of the tasks is, as a pair (Hub id or folder, revision) for "workflows"
     and "controls" (and "scienceworld"); a revision of None is the default branch. `run_extension` lets the
     frozen ScienceWorld extension run. A split of None is each task's own. `dtype` is a
-    torch type such as "bfloat16", or "auto" for the checkpoint's. `limit` is the number of decisions or
-    episodes of each task. A run that was interrupted continues; `resume=False` refuses to.
+    torch type such as "bfloat16", or "auto" for the checkpoint's. `workflows` keeps the first so many seeds of
+    each task, `limit` the first so many decisions or episodes. A run that was interrupted continues; `resume=False` refuses to.
 
     Raises EvaluateError, RecordError (a file of another cell), PinError, DataError, AdapterError or
     PromptTooLongError.
@@ -114,7 +115,7 @@ def evaluate(
         dtype = str(AutoConfig.from_pretrained(base.source, revision=base.commit).dtype).removeprefix(
             "torch."
         )
-    loaded, pins = _load(tasks, sources, split, run_extension)
+    loaded, pins = _load(tasks, sources, split, run_extension, workflows)
     common = {
         "model": base.source,
         "model_revision": base.revision,
@@ -219,6 +220,7 @@ def _load(
     sources: Mapping[str, tuple[str, str | None]],
     split: str | None,
     run_extension: bool,
+    workflows: int | None,
 ) -> tuple[list[StsrTask], dict[str, Pin]]:
     """The tasks behind names of tasks and groups, with data; and the pins of the data sets that they read."""
     manager = TaskManager(include_path=HARNESSES, include_defaults=False)
@@ -227,6 +229,8 @@ def _load(
             raise EvaluateError(f"no task {name!r}; there are {', '.join(manager.all_tasks)}")
     pins = {name: pin(*sources[name], "dataset") for name in _needed(names) if name in sources}
     metadata: dict[str, Any] = {"stsr_split": split, "stsr_scienceworld_split": split} if split else {}
+    if workflows:
+        metadata["stsr_seeds"] = workflows
     if run_extension:
         metadata["stsr_scienceworld_run_extension"] = True
     for name, found in pins.items():

@@ -1,100 +1,234 @@
-"""An experiment: one declared file, expanded into the commands that make its report.
+"""An experiment: one declared file that says what is trained, what is tested and which tables come of it.
 
-    stsr run quickstart            # recipes/experiments/quickstart.yaml
-    stsr run quickstart --dry-run  # the commands alone
+    read_experiment(find("h16-crossover"))                   # recipes/experiments/h16-crossover.yaml
+    smoked(read_experiment(find("h16-crossover")), "tiny")   # its shape, small enough for a CPU
 
-Every step is a command that a user can type, and each does nothing when its work is done. So `run` holds no
-state: interrupt it anywhere and type it again. Steps run one after the other against a Hub on loopback.
+`graph.expand` turns it into commands. Paths in the file are relative to the folder `recipes`.
+
+Invariant: a file that names an unknown recipe, arm, view or table, or two adapters of one name, is refused
+before anything runs.
 """
 
 from __future__ import annotations
 
-import json
 import re
-import shlex
-import signal
-import subprocess
-import sys
-import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from stsr.generators.dataset import read_declaration
 from stsr.generators.declaration import DeclarationError, load, read
+from stsr.generators.scienceworld.extension import RUN_FLAG
 from stsr.recipes.names import fill
 
+UNTUNED = "untuned"
+"""What an evaluation calls the base models alone."""
 
-class StepFailed(RuntimeError):
-    """A command of the experiment failed; its own message is on the terminal already."""
+
+class Model(NamedTuple):
+    """A base model at a revision."""
+
+    repo: str
+    revision: str
+
+    @classmethod
+    def of(cls, recipe: dict[str, Any]) -> Model:
+        """The base model of a training recipe's keys."""
+        return cls(str(recipe["model_name_or_path"]), str(recipe["model_revision"]))
+
+    def __str__(self) -> str:
+        return f"{self.repo}@{self.revision}"
+
+
+SHIPPED = {"stsr/tiny-base": "bases/tiny"}
+"""Base model -> its folder here. These are published before they are used; others are on the Hub."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arm:
+    """One way to train, for each seed."""
+
+    name: str
+    """How the file calls it; as `of` in evaluations."""
+    recipe: str
+    """Training recipe; it names the base model, the data and the adapters."""
+    view: str
+    """View of the training prompts."""
+    training: str = ""
+    """What tables call it; by default the view."""
+    set: dict[str, Any] = field(default_factory=dict)
+    """Keys of the recipe that this arm replaces."""
+    seeds: tuple[int, ...] = ()
+    """In place of the experiment's."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """lm-eval tasks, and who is asked them."""
+
+    tasks: tuple[str, ...]
+    split: str = ""
+    """"" is each task's own."""
+    of: tuple[str, ...] = ()
+    """Names of arms, or "untuned" for the base models alone; () is everybody."""
+    checkpoints: bool = False
+    """Also every checkpoint that the arms' recipes keep."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Needs:
+    """What one step asks of the machine that it runs on."""
+
+    gpus: int = 0
+    memory_gb: int = 8
+    minutes: int = 60
+    """Time limit on a cluster, and the estimate of `--dry-run` until the step has run once."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Smoke:
+    """The experiment's shape at the smallest size that fills its tables."""
+
+    workflows: int
+    """Workflows of each task, in evaluation."""
+    limit: int = 0
+    """Decisions or episodes of each task; 0 is all. For tasks that are not made of workflows."""
+    updates: int = 2
+    rows_per_update: int = 4
+    save_at_steps: tuple[int, ...] = ()
+    """By default the last."""
+    max_length: int = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """The keys of an experiment; all are required. Paths are relative to the folder `recipes`."""
+    """The keys of an experiment's file."""
 
     title: str
     datasets: tuple[str, ...]
-    """Declarations of data sets to build and publish, in order; training and evaluation use the last."""
-    base_folder: str
-    base: str
-    base_tag: str
-    recipe: str
-    horizon: int
-    views: tuple[str, ...]
-    seeds: tuple[int, ...]
-    adapters: str
-    adapter_tag: str
-    evaluations: tuple[str, ...]
-    split: str
-    batch_size: int
-    dtype: str
-    device: str
+    """Declarations of data sets to build and publish."""
+    evaluations: tuple[Evaluation, ...]
+    tables: tuple[str, ...]
+    """Tables of the paper that it makes, ids of stats/paper.yaml."""
+    smoke: Smoke
+    arms: tuple[Arm, ...] = ()
+    seeds: tuple[int, ...] = ()
+    """Training seeds of every arm that names none."""
+    untuned: tuple[str, ...] = ()
+    """Training recipes whose base models are evaluated alone."""
+    crossover: tuple[str, ...] = ()
+    """Two views whose training and test are crossed, for the full report on them; () for tables alone."""
+    adapter_tag: str = "v1.0.0"
+    batch_size: int = 32
+    dtype: str = "bfloat16"
+    device: str = "auto"
+    workflows: int = 0
+    """Workflows of each task in evaluation; 0 is all that a task has."""
+    limit: int = 0
+    """Decisions or episodes of each task; 0 is all."""
+    frozen: bool = False
+    """The experiment runs only if it is told to by a flag of its own."""
+    train_needs: Needs = Needs()
+    evaluate_needs: Needs = Needs()
 
     def __post_init__(self) -> None:
-        names = {self.adapter(view, seed) for view in self.views for seed in self.seeds}
-        if len(names) < len(self.views) * len(self.seeds):
-            raise DeclarationError(
-                f"adapters {self.adapters!r}: needs {{view}} and {{seed}} to name each one"
-            )
+        names = {arm.name for arm in self.arms} | {UNTUNED}
+        for evaluation in self.evaluations:
+            if unknown := sorted(set(evaluation.of) - names):
+                raise DeclarationError(f"no arm {unknown[0]!r}; there are {', '.join(sorted(names))}")
 
-    def adapter(self, view: str, seed: int) -> str:
-        """Hub id of the adapter trained on `view` with `seed`."""
-        return fill(self.adapters, view, seed)
+    @cached_property
+    def bases(self) -> list[Model]:
+        """Base models, untuned and trained, each once."""
+        return list(dict.fromkeys([*self._alone, *(trained.base for trained in self.trained)]))
+
+    @cached_property
+    def _alone(self) -> list[Model]:
+        return [Model.of(read(recipes_folder() / recipe)) for recipe in self.untuned]
+
+    @cached_property
+    def trained(self) -> list[Trained]:
+        """Every adapter, seeds in the outer order so that pairs stand together.
+
+        Raises DeclarationError where two arms would train different adapters of one name.
+        """
+        found: dict[str, Trained] = {}
+        seeds = dict.fromkeys(seed for arm in self.arms for seed in arm.seeds or self.seeds)
+        for seed in seeds:
+            for arm in self.arms:
+                if seed not in (arm.seeds or self.seeds):
+                    continue
+                one = Trained.of(arm, seed)
+                known = found.setdefault(one.adapter, one)
+                if known.recipe != one.recipe or known.settings != one.settings:
+                    raise DeclarationError(f"two arms train an adapter called {one.adapter}: {arm.name}")
+                found[one.adapter] = known.also(arm.name)
+        return list(found.values())
+
+    def asked(self, evaluation: Evaluation, base: Model) -> tuple[bool, list[Trained]]:
+        """(whether the base alone is asked, the adapters that are) in one evaluation."""
+        everybody = not evaluation.of
+        alone = base in self._alone and (everybody or UNTUNED in evaluation.of)
+        adapters = [
+            one
+            for one in self.trained
+            if one.base == base and (everybody or not set(one.arms).isdisjoint(evaluation.of))
+        ]
+        return alone, adapters
+
+
+class Trained(NamedTuple):
+    """One adapter to train: an arm at a seed."""
+
+    arms: tuple[str, ...]
+    training: str
+    view: str
+    seed: int
+    recipe: str
+    settings: dict[str, Any]
+    """Keys of the recipe that are replaced."""
+    adapter: str
+    """Hub id."""
+    base: Model
+    config: str
+    """Config of the data set that it is trained on."""
+    checkpoints: tuple[int, ...]
+
+    @classmethod
+    def of(cls, arm: Arm, seed: int) -> Trained:
+        """The adapter of an arm at a seed, as the arm's recipe names it."""
+        keys = {**read(recipes_folder() / arm.recipe), **arm.set}
+        missing = [key for key in ("adapter_name", "data_config", "model_name_or_path", "model_revision") if key not in keys]
+        if missing:
+            raise DeclarationError(f"{arm.recipe}: the key {missing[0]!r} is missing")
+        return cls(
+            (arm.name,),
+            arm.training or arm.view,
+            arm.view,
+            seed,
+            arm.recipe,
+            arm.set,
+            fill(str(keys["adapter_name"]), arm.view, seed),
+            Model.of(keys),
+            fill(str(keys["data_config"]), arm.view, seed),
+            tuple(keys.get("save_at_steps", ())),
+        )
+
+    def also(self, arm: str) -> Trained:
+        """The same adapter, claimed by one more arm."""
+        return self if arm in self.arms else self._replace(arms=(*self.arms, arm))
 
     @property
-    def tasks(self) -> list[str]:
-        """lm-eval task names: every evaluation under every view."""
-        return [f"stsr_{kind}_h{self.horizon}_{view}" for kind in self.evaluations for view in self.views]
+    def name(self) -> str:
+        """Last part of the Hub id."""
+        return self.adapter.rpartition("/")[2]
 
-
-def read_experiment(path: Path) -> Experiment:
-    """The experiment of a file. Raises DeclarationError where it contradicts the recipe that it names."""
-    experiment = load(Experiment, path)
-    recipe, trains = read(recipes_folder() / experiment.recipe), f"but {experiment.recipe} trains"
-    for view in experiment.views:
-        for seed in experiment.seeds:
-            declared = experiment.adapter(view, seed)
-            trained = fill(str(recipe.get("adapter_name")), view, seed)
-            if declared != trained:
-                raise DeclarationError(f"{path}: adapters names {declared}, {trains} {trained}")
-        config = fill(str(recipe.get("data_config")), view, 0)
-        horizon = re.search(r"\bh(\d+)\b", config)
-        if horizon and int(horizon[1]) != experiment.horizon:
-            raise DeclarationError(f"{path}: horizon is {experiment.horizon}, {trains} on {config}")
-    return experiment
-
-
-class Step(NamedTuple):
-    """One command of an experiment."""
-
-    name: str
-    """Short name, for the table of times."""
-    say: str
-    """What it does, as a sentence."""
-    command: list[str]
-    """Words of an `stsr` command line, without the leading "stsr"."""
+    @property
+    def horizon(self) -> int | None:
+        """Horizon of the training workflows; None where the data have none."""
+        found = re.search(r"\bh(\d+)\b", self.config)
+        return int(found[1]) if found else None
 
 
 def recipes_folder() -> Path:
@@ -111,127 +245,68 @@ def find(name: str) -> Path:
     return path
 
 
-def expand(experiment: Experiment, out: Path) -> list[Step]:
-    """The commands, in order. Every path below `out`; every model and data set by Hub id and tag."""
-    here = recipes_folder()
-    steps = [step for dataset in experiment.datasets for step in _data_steps(here / dataset, out)]
-    declared = read_declaration(here / experiment.datasets[-1])
-    steps.append(
-        Step(
-            "publish base",
-            f"Publish the base model {experiment.base}.",
-            publish_command(here / experiment.base_folder, experiment.base, "model", experiment.base_tag),
-        )
-    )
-    for seed in experiment.seeds:
-        for view in experiment.views:
-            steps += _adapter_steps(experiment, view, seed, out)
-    evaluated = [("", "untuned")] + [
-        (experiment.adapter(view, seed), experiment.adapter(view, seed).split("/")[1])
-        for seed in experiment.seeds
-        for view in experiment.views
-    ]
-    for adapter, label in evaluated:
-        steps.append(_evaluation(experiment, declared.repo, declared.tag, adapter, label, out))
-        if adapter:
-            steps.append(_card(experiment, adapter, label, out))
-    report = ["report", experiment_file(out), "--records", str(out / "records"), "--out", str(out / "report")]
-    steps.append(Step("report", "Write the report.", report))
-    return steps
-
-
-def experiment_file(out: Path) -> str:
-    """Where `run` leaves a copy of the experiment for the report."""
-    return str(out / "experiment.yaml")
-
-
-def publish_command(folder: Path, repo: str, kind: str, tag: str) -> list[str]:
-    """Words of the command that publishes a folder; `kind` is "dataset" or "model"."""
-    return ["publish", str(folder), "--repo", repo, "--type", kind, "--tag", tag]
-
-
-def _data_steps(declaration: Path, out: Path) -> list[Step]:
-    declared, folder = read_declaration(declaration), out / declaration.stem
-    return [
-        Step(
-            f"build {declaration.stem}",
-            f"Build the data set {declared.repo} {declared.tag}.",
-            ["build", str(declaration), "--out", str(folder)],
-        ),
-        Step(
-            f"publish {declaration.stem}",
-            f"Publish it to the Hub on loopback, tagged {declared.tag}.",
-            publish_command(folder, declared.repo, "dataset", declared.tag),
-        ),
-    ]
-
-
-def _adapter_steps(experiment: Experiment, view: str, seed: int, out: Path) -> list[Step]:
-    adapter = experiment.adapter(view, seed)
-    name = adapter.split("/")[1]
-    folder = out / "train" / name
-    train = ["train", str(recipes_folder() / experiment.recipe), "--view", view, "--seed", str(seed)]
-    return [
-        Step(f"train {name}", f"Train an adapter on the {view} view.", [*train, "--out", str(folder)]),
-        Step(
-            f"publish {name}",
-            f"Publish it as {adapter}, tagged {experiment.adapter_tag}.",
-            publish_command(folder / "adapter", adapter, "model", experiment.adapter_tag),
-        ),
-    ]
-
-
-def _evaluation(experiment: Experiment, data: str, tag: str, adapter: str, label: str, out: Path) -> Step:
-    command = ["eval", "--model", f"{experiment.base}@{experiment.base_tag}", "--data", f"{data}@{tag}"]
-    command += ["--adapter", f"{adapter}@{experiment.adapter_tag}"] if adapter else []
-    command += ["--split", experiment.split, "--tasks", ",".join(experiment.tasks)]
-    command += ["--batch-size", str(experiment.batch_size), "--dtype", experiment.dtype]
-    command += ["--device", experiment.device]
-    what = f"Evaluate {adapter or f'{experiment.base} untuned'} under each view, through lm-eval."
-    return Step(f"evaluate {label}", what, [*command, "--out", str(out / "records" / label)])
-
-
-def _card(experiment: Experiment, adapter: str, label: str, out: Path) -> Step:
-    command = ["adapters", "card", adapter, "--records", str(out / "records" / label)]
-    what = f"Put the results on the card of {adapter}; its tag stays where it is."
-    return Step(f"card {label}", what, [*command, "--tag", experiment.adapter_tag])
-
-
-def run(name: str, out: Path, environment: dict[str, str]) -> dict[str, float]:
-    """Runs every step of the experiment; returns seconds by step, also left in `out/seconds.json`.
-
-    `environment` is the whole environment of the commands. A step done before keeps its longest time,
-    since a repeated step only looks. Raises StepFailed. When this process ends, so does the step it runs.
-    """
-    experiment = read_experiment(find(name))
-    out.mkdir(parents=True, exist_ok=True)
-    Path(experiment_file(out)).write_text(find(name).read_text(encoding="utf-8"), encoding="utf-8")
-    return run_steps(expand(experiment, out), out, environment)
-
-
-def run_steps(steps: list[Step], out: Path, environment: dict[str, str]) -> dict[str, float]:
-    """Runs steps; see `run`."""
-    times = out / "seconds.json"
-    seconds: dict[str, float] = json.loads(times.read_text()) if times.exists() else {}
-    for number, step in enumerate(steps, 1):
-        command = shlex.join(["stsr", *step.command])
-        print(f"\n[{number}/{len(steps)}] {step.say}\n    $ {command}", flush=True)
-        began = time.monotonic()
-        if _call(step.command, environment):
-            raise StepFailed(f"the step {step.name!r} failed; the same command continues from here")
-        seconds[step.name] = max(seconds.get(step.name, 0.0), round(time.monotonic() - began, 1))
-        times.write_text(json.dumps(seconds, indent=1) + "\n")
-    return seconds
-
-
-def _call(command: list[str], environment: dict[str, str]) -> int:
-    """Exit status of an `stsr` command that is terminated when this process is."""
-    child = subprocess.Popen([sys.executable, "-m", "stsr.cli.main", *command], env=environment)
-    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+def read_experiment(path: Path) -> Experiment:
+    """The experiment of a file. Raises DeclarationError for what it should not say."""
+    experiment = load(Experiment, path)
     try:
-        return child.wait()
-    finally:
-        signal.signal(signal.SIGTERM, before)
-        if child.poll() is None:
-            child.terminate()
-            child.wait()
+        _check(experiment)
+    except DeclarationError as error:
+        raise DeclarationError(f"{path}: {error}") from error
+    return experiment
+
+
+def _check(experiment: Experiment) -> None:
+    trained = {one.training for one in experiment.trained}  # reads and checks every arm
+    if len(experiment.crossover) not in (0, 2):
+        raise DeclarationError(f"a crossover needs two views, not {len(experiment.crossover)}")
+    if experiment.crossover:
+        if missing := [view for view in experiment.crossover if view not in trained]:
+            raise DeclarationError(f"crossover: no arm trains on {missing[0]!r}")
+        if len({one.horizon for one in experiment.trained}) > 1 or len(experiment.bases) > 1:
+            raise DeclarationError("crossover: the arms must share a base and a horizon")
+
+
+def smoked(experiment: Experiment, base: str) -> Experiment:
+    """The experiment on a base that a CPU can train, at the size of its `smoke` block, with one seed.
+
+    Every arm keeps its data, and takes everything else from recipes/sft/BASE.yaml. Arms that then are the
+    same adapter become one. Raises DeclarationError for a base without such a recipe.
+    """
+    recipe, small = f"sft/{base}.yaml", experiment.smoke
+    if not (recipes_folder() / recipe).exists():
+        known = sorted(file.stem for file in (recipes_folder() / "sft").glob("*.yaml"))
+        raise DeclarationError(f"unknown base {base!r}; recipes/sft has {', '.join(known)}")
+    trainer = {
+        "train_rows": small.updates * small.rows_per_update,
+        "max_steps": small.updates,
+        "per_device_train_batch_size": 1,
+        "gradient_accumulation_steps": small.rows_per_update,
+        "save_at_steps": list(small.save_at_steps or (small.updates,)),
+        "max_length": small.max_length,
+    }
+    arms = []
+    for arm in experiment.arms:
+        own = {**read(recipes_folder() / arm.recipe), **arm.set}
+        data = {key: own[key] for key in ("data", "data_revision", "data_config")}
+        stem = str(own["data_config"]).replace("{view}", "").strip("-") or "all"
+        name = {"adapter_name": f"stsr/{base}-{stem}-{{view}}-s{{seed}}"}
+        seeds = (arm.seeds or experiment.seeds)[:1]
+        arms.append(replace(arm, recipe=recipe, set={**data, **trainer, **name}, seeds=seeds))
+    return replace(
+        experiment,
+        arms=tuple(arms),
+        untuned=(recipe,) if experiment.untuned else (),
+        workflows=small.workflows,
+        limit=small.limit,
+        batch_size=16,
+        dtype="float32",
+        device="cpu",
+        train_needs=Needs(memory_gb=4, minutes=10),
+        evaluate_needs=Needs(memory_gb=4, minutes=10),
+    )
+
+
+def refuse_frozen(experiment: Experiment, allowed: bool) -> None:
+    """Raises DeclarationError for a frozen experiment unless `allowed`."""
+    if experiment.frozen and not allowed:
+        raise DeclarationError(f"{experiment.title}: frozen and never run; to run it, add {RUN_FLAG}")

@@ -1,6 +1,14 @@
-"""Names that a recipe or an experiment declares for all its views and seeds at once. Pure; nothing to run."""
+"""What a recipe or an experiment declares for all its views and seeds at once, and settings that replace it.
+
+Pure; nothing to run.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import yaml
 
 from stsr.generators.declaration import DeclarationError
 
@@ -15,3 +23,21 @@ def fill(pattern: str, view: str, seed: int) -> str:
         return pattern.format(view=view, seed=seed)
     except (LookupError, ValueError, AttributeError):
         raise DeclarationError(f"{pattern!r}: only {{view}} and {{seed}} stand for something") from None
+
+
+def settings(given: Iterable[str]) -> dict[str, Any]:
+    """KEY=VALUE words as a mapping, values read as YAML. Raises DeclarationError for another form.
+
+    >>> settings(["max_steps=2", "save_at_steps=[1, 2]", "data_config=h16-{view}"])
+    {'max_steps': 2, 'save_at_steps': [1, 2], 'data_config': 'h16-{view}'}
+    """
+    found = {}
+    for word in given:
+        key, equals, value = word.partition("=")
+        try:
+            found[key] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            equals = ""
+        if not equals or not key:
+            raise DeclarationError(f"--set {word!r}: expected KEY=VALUE, as max_steps=200")
+    return found
