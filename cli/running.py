@@ -53,8 +53,8 @@ def run(
         if jobs or profile:
             cluster.run(steps, out, environment, jobs=jobs, profile=profile)
         else:
-            graph.run_steps(steps, out, environment)
-    print(f"\nDone; the steps took {sum(graph.times(out).values()) / 60:.1f} minutes.")
+            seconds = graph.run_steps(steps, out, environment)
+            print(f"\nDone; the steps took {sum(seconds.values()) / 60:.1f} minutes.")
     print(f"The report: {out / 'report' / 'report.html'}")
     if name == "quickstart":
         print(_next_steps(experiment, out / "hub"))

@@ -155,9 +155,8 @@ def _evaluation(
     command += ["--dtype", experiment.dtype, "--device", experiment.device]
     command += [RUN_FLAG] if run_extension else []
     label = f"{base.repo.rpartition('/')[2]} {number}"
-    who = " and ".join(
-        filter(None, ["the base alone" if alone else "", f"{len(adapters)} adapters" if adapters else ""])
-    )
+    many = f"{len(adapters)} adapter{'s' if len(adapters) > 1 else ''}" if adapters else ""
+    who = " and ".join(filter(None, ["the base alone" if alone else "", many]))
     yield Step(
         f"evaluate {label}",
         f"Evaluate {base.repo}, {who}, through lm-eval.",
