@@ -131,11 +131,15 @@ def train(
     ] = None,
     data_seed: Annotated[int | None, typer.Option(help="Row order; the recipe's, or the seed.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the run; out/ADAPTER by default.")] = None,
+    changes: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Replace a key of the recipe.")
+    ] = None,
 ) -> None:
     """Train an adapter. A run that was interrupted continues; a finished one is left alone."""
     from stsr.recipes import train as trainer
 
-    trainer.train(recipe, view=view, seed=seed, data_seed=data_seed, out=out)
+    overrides = trainer.overrides(changes or [])
+    trainer.train(recipe, view=view, seed=seed, data_seed=data_seed, out=out, overrides=overrides)
 
 
 @app.command()

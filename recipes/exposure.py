@@ -63,17 +63,17 @@ def read(path: Path) -> list[Step]:
     ]
 
 
-def row_order(rows: int, epochs: int, data_seed: int) -> list[int]:
-    """Row indices in the order that Trainer presents them: one seeded permutation an epoch.
+def row_order(rows: int, presentations: int, data_seed: int) -> list[int]:
+    """Indices of the first `presentations` rows that Trainer presents: one seeded permutation an epoch.
 
     Source: accelerate's SeedableRandomSampler, which seeds epoch k with data_seed + k. Data seeds that are
     neighbours therefore share epochs: space them widely.
     """
     order: list[int] = []
-    for epoch in range(epochs):
+    for epoch in range(-(-presentations // rows)):
         generator = torch.Generator().manual_seed(data_seed + epoch)
         order += torch.randperm(rows, generator=generator).tolist()
-    return order
+    return order[:presentations]
 
 
 def order_sha256(row_ids: Sequence[str]) -> str:
