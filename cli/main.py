@@ -322,6 +322,43 @@ def tasks_path() -> None:
     print(files("stsr.eval_tasks").joinpath("harness"))
 
 
+@adapters_app.command(name="publish")
+def publish_adapter(
+    run: Annotated[Path, typer.Argument(help="Folder of a finished training, as out/tiny-h4-full.")],
+    repo: Annotated[str | None, typer.Option(help="Hub id; the recipe's adapter_name by default.")] = None,
+    tag: Annotated[str, typer.Option(help="Tag of the adapter after the last step.")] = "v1.0.0",
+    public: Annotated[bool, typer.Option(help="Make a new repository public.")] = False,
+    yes: Annotated[bool, typer.Option(help="Really publish to a Hub that is not on loopback.")] = False,
+) -> None:
+    """Publish an adapter with its checkpoints, each a tag: step-20, step-40, ..., and --tag."""
+    from stsr.hub_cards.adapter_release import publish_run
+
+    for done in publish_run(run, repo, tag=tag, public=public, yes=yes):
+        news = "Published" if done.created else "Already published:"
+        print(f"{news} {done.repo_id} at {done.endpoint}, commit {done.commit[:12]}, tag {done.tag}.")
+
+
+@adapters_app.command()
+def verify(
+    repo: Annotated[str, typer.Argument(help="Adapter, ID or ID@REVISION, or a folder.")],
+    device: Annotated[str, typer.Option(help="cpu, cuda, ...")] = "cpu",
+) -> None:
+    """Prove a published adapter again: every weight in its place, and the effect that its card states."""
+    from stsr.cli import adapter_results
+
+    print(adapter_results.verify(repo, device))
+
+
+@adapters_app.command()
+def exposure(
+    runs: Annotated[list[Path], typer.Argument(help="Folders of finished trainings.")],
+) -> None:
+    """Print what trainings were shown, as a Markdown table."""
+    from stsr.recipes.exposure import table
+
+    print(table(runs))
+
+
 @adapters_app.command()
 def card(
     repo: Annotated[str, typer.Argument(help="Hub id of the adapter.")],

@@ -241,8 +241,9 @@ def _check_numbers(recipe: Recipe, where: str) -> None:
     if recipe.presentations > own.train_rows and recipe.presentations % own.train_rows:
         per_epoch = own.train_rows // rows
         raise TrainError(
-            f"{where}: {steps} steps of {rows} rows are more than one epoch of train_rows {own.train_rows} and "
-            f"not whole ones, so some rows would be shown more often than others: use max_steps {_multiples(per_epoch, steps)}, or train_rows {steps * rows}"
+            f"{where}: {steps} steps of {rows} rows are more than one epoch of train_rows {own.train_rows} "
+            "and not whole ones, so some rows would be shown more often than others: use max_steps "
+            f"{_multiples(per_epoch, steps)}, or train_rows {steps * rows}"
         )
 
 
