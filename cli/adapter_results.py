@@ -1,4 +1,4 @@
-"""`stsr adapters card`: from records of an adapter to the results on its card."""
+"""`stsr adapters`: results on an adapter's card, and the proof of a published adapter in words."""
 
 from __future__ import annotations
 
@@ -43,4 +43,20 @@ def _result(cell: AnyCell) -> Result:
         high=found.high,
         data=Pin(where.data, where.data_revision),
         split=where.split,
+    )
+
+
+def verify(name: str, device: str) -> str:
+    """What proving the adapter `name` (ID, ID@REVISION or a folder) again showed, as a line.
+
+    Raises AdapterError or PinError, see `adapter_release.verify`.
+    """
+    from stsr.hub_cards import adapter_release  # torch and peft are needed for this alone
+
+    source, _, revision = name.partition("@")
+    done = adapter_release.verify(source, revision or None, device)
+    return (
+        f"{done.source.source} at {done.source.revision}: {done.proof.keys} weights, none missing, none "
+        f"unexpected, no pickle. On {done.base.source} in {done.precision} it moves a logit by up to "
+        f"{done.proof.effect:.4g}; its card says {done.stated:.4g}."
     )

@@ -131,15 +131,15 @@ def train(
     ] = None,
     data_seed: Annotated[int | None, typer.Option(help="Row order; the recipe's, or the seed.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the run; out/ADAPTER by default.")] = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", help="KEY=VALUE in place of the recipe's; VALUE is YAML.")
+    changes: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Replace a key of the recipe.")
     ] = None,
 ) -> None:
     """Train an adapter. A run that was interrupted continues; a finished one is left alone."""
     from stsr.recipes import train as trainer
-    from stsr.recipes.names import settings as parsed
 
-    trainer.train(recipe, view=view, seed=seed, data_seed=data_seed, out=out, overrides=parsed(settings or []))
+    overrides = trainer.overrides(changes or [])
+    trainer.train(recipe, view=view, seed=seed, data_seed=data_seed, out=out, overrides=overrides)
 
 
 @app.command()
@@ -338,6 +338,43 @@ def tasks_path() -> None:
     from importlib.resources import files
 
     print(files("stsr.eval_tasks").joinpath("harness"))
+
+
+@adapters_app.command(name="publish")
+def publish_adapter(
+    run: Annotated[Path, typer.Argument(help="Folder of a finished training, as out/tiny-h4-full.")],
+    repo: Annotated[str | None, typer.Option(help="Hub id; the recipe's adapter_name by default.")] = None,
+    tag: Annotated[str, typer.Option(help="Tag of the adapter after the last step.")] = "v1.0.0",
+    public: Annotated[bool, typer.Option(help="Make a new repository public.")] = False,
+    yes: Annotated[bool, typer.Option(help="Really publish to a Hub that is not on loopback.")] = False,
+) -> None:
+    """Publish an adapter with its checkpoints, each a tag: step-20, step-40, ..., and --tag."""
+    from stsr.hub_cards.adapter_release import publish_run
+
+    for done in publish_run(run, repo, tag=tag, public=public, yes=yes):
+        news = "Published" if done.created else "Already published:"
+        print(f"{news} {done.repo_id} at {done.endpoint}, commit {done.commit[:12]}, tag {done.tag}.")
+
+
+@adapters_app.command()
+def verify(
+    repo: Annotated[str, typer.Argument(help="Adapter, ID or ID@REVISION, or a folder.")],
+    device: Annotated[str, typer.Option(help="cpu, cuda, ...")] = "cpu",
+) -> None:
+    """Prove a published adapter again: every weight in its place, and the effect that its card states."""
+    from stsr.cli import adapter_results
+
+    print(adapter_results.verify(repo, device))
+
+
+@adapters_app.command()
+def exposure(
+    runs: Annotated[list[Path], typer.Argument(help="Folders of finished trainings.")],
+) -> None:
+    """Print what trainings were shown, as a Markdown table."""
+    from stsr.recipes.exposure import table
+
+    print(table(runs))
 
 
 @adapters_app.command()

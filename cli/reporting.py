@@ -88,7 +88,7 @@ def _arms(experiment: Experiment) -> list[Arm]:
             trained=one.training,
             trained_horizon=one.horizon,
             seed=one.seed,
-            step=one.checkpoints[-1] if one.checkpoints else None,
+            step=one.steps[-1] if one.steps else None,
         )
         for one in experiment.trained
     ]

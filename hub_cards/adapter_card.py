@@ -17,12 +17,13 @@ from typing import NamedTuple
 
 from huggingface_hub import EvalResult, ModelCardData, hf_hub_download, snapshot_download
 
-from stsr.generators.views import view
 from stsr.hub_cards.cards import render
 from stsr.hub_cards.pins import Pin, pin
 from stsr.hub_cards.publish import Published, publish_folder
+from stsr.hub_cards.training_views import view_rule
 
 RUN = "run.json"
+"""What the run was, in every folder of an adapter that this project trained."""
 
 
 class CardError(ValueError):
@@ -59,7 +60,7 @@ def write_card(folder: Path, *, tag: str = "v1.0.0", results: Sequence[Result] =
         metadata=_metadata(run["adapter"], run["view"], base, data, results).to_yaml(),
         run=run,
         base=base,
-        rule=view(run["view"]).rule,
+        rule=view_rule(run["view"], run["data"]["config"]),
         exposure=exposure,
         tag=tag,
         results=results,

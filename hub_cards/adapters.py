@@ -9,6 +9,7 @@ no other; one that load_proven returns changes the logits.
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -22,8 +23,17 @@ from peft import PeftConfig, PeftModel, get_peft_model
 from safetensors import safe_open
 
 from stsr.generators.files import file_sha256
+from stsr.hub_cards.adapter_card import RUN
 
 WEIGHTS = "adapter_model.safetensors"
+TEXT, MULTIMODAL = "Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration"
+RENAMES = {
+    (TEXT, MULTIMODAL): {r"^model\.layers\.": "model.language_model.layers."},
+    (MULTIMODAL, TEXT): {r"^model\.language_model\.": "model."},
+}
+"""(class trained in, class loaded into) -> how weights are renamed, `base_model.model.` left off.
+
+Qwen3.8-27B is of this family: the text model is trained and evaluated; a server may wrap it in the other."""
 PROOF_PROMPT = "State:\ns0: available\n\nChoose the recipe that can run now."
 """The fixed prompt of a proof, sent as one user message."""
 
@@ -76,12 +86,15 @@ def load_strict(
 
     `model` is a base model, or a PeftModel that takes one more adapter. `source` is a folder, or a Hub id at
     `revision`. `key_mapping` (pattern -> replacement) renames weights of the file, `base_model.model.` left
-    off, where training wrapped the base in another class: {r"^model\\.language_model\\.": "model."}.
+    off, where training wrapped the base in another class; by default the one that RENAMES declares for the
+    class in run.json, with a warning that says so.
 
     Raises AdapterError: no adapter there, a weight missing, unexpected or of another shape, or every lora_B
     zero. A base model is then left wrapped and should be thrown away; a PeftModel is as before.
     """
     folder, adapted = _folder(source, revision), isinstance(model, PeftModel)
+    if key_mapping is None:
+        key_mapping = _renames(source, folder, model.get_base_model() if adapted else model)
     if adapted and name in model.peft_config:
         raise AdapterError(f"an adapter named {name!r} is loaded already: {', '.join(model.peft_config)}")
     if not adapted:
@@ -105,6 +118,19 @@ def load_strict(
         raise AdapterError(f"{source}: {' '.join(str(error).split())}") from error
     model.set_adapter(name, inference_mode=True)
     return model.eval()
+
+
+def _renames(source: str | Path, folder: Path, base: Any) -> dict[str, str] | None:
+    """The declared renaming from the class that run.json names to the class of `base`, if there is one."""
+    path = folder / RUN
+    trained = json.loads(path.read_text(encoding="utf-8"))["base"].get("class") if path.exists() else None
+    renames = RENAMES.get((trained, type(base).__name__))
+    if renames:
+        warnings.warn(
+            f"{source}: trained in {trained}, loaded into {type(base).__name__}: weights renamed",
+            stacklevel=3,
+        )
+    return renames
 
 
 def _refuse(message: str, keys: Sequence[str]) -> None:
@@ -174,8 +200,12 @@ def prove(
     revision: str | None = None,
     key_mapping: dict[str, str] | None = None,
 ) -> Proof:
-    """What load_proven shows of the adapter in a fresh base model, which is used up. Raises AdapterError."""
-    difference = load_proven(base, source, input_ids, revision=revision, key_mapping=key_mapping).effect
+    """What load_proven shows of the adapter in a base model, which is then as before.
+
+    Raises AdapterError; the base model should then be thrown away.
+    """
+    model, difference = load_proven(base, source, input_ids, revision=revision, key_mapping=key_mapping)
+    model.unload()
     path = _folder(source, revision) / WEIGHTS
     with safe_open(path, "pt") as weights:
         return Proof(len(weights.keys()), 0, 0, difference, file_sha256(path))
@@ -185,7 +215,7 @@ def _folder(source: str | Path, revision: str | None) -> Path:
     """The adapter's files on disk. One snapshot, so that configuration and weights are of one commit."""
     if Path(source).is_dir():
         return Path(source)
-    files = ["adapter_config.json", WEIGHTS]
+    files = ["adapter_config.json", WEIGHTS, RUN]
     try:
         return Path(snapshot_download(str(source), revision=revision, allow_patterns=files))
     except (HfHubHTTPError, ValueError, OSError) as error:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from fnmatch import fnmatch
 from pathlib import Path
@@ -40,11 +40,19 @@ DEFAULT_IGNORE = (
 )
 LOOPBACK_TOKEN = "loopback"
 
-# Formats that run code when loaded, by name; training_args.bin is one of them.
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.pickle", "*.ckpt", "*.joblib")
 # The Hub puts this file into each new repository; a folder need not hold it.
 _HUB_OWN = ".gitattributes"
 _ATTEMPTS = 5
+
+
+def pickles(names: Iterable[str]) -> list[str]:
+    """Those of the file names that are of a format which runs code when loaded, as training_args.bin.
+
+    >>> pickles(["adapter_model.safetensors", "training_args.bin"])
+    ['training_args.bin']
+    """
+    return [name for name in names if any(fnmatch(name.lower(), pattern) for pattern in _PICKLES)]
 
 
 class PublishError(RuntimeError):
@@ -166,9 +174,8 @@ def _publishable(folder: Path, ignore: Sequence[str]) -> dict[str, Path]:
         raise PublishError(f"{folder} holds no file to publish")
     if "README.md" not in paths:
         raise PublishError(f"{folder} has no README.md: write its card first")
-    pickles = [name for name in paths if any(fnmatch(name.lower(), pattern) for pattern in _PICKLES)]
-    if pickles:
-        raise PublishError(f"{pickles[0]} is a pickle by its name; loading one runs code: use safetensors")
+    if found := pickles(paths):
+        raise PublishError(f"{found[0]} is a pickle by its name; loading one runs code: use safetensors")
     return paths
 
 

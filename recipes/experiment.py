@@ -18,10 +18,11 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from stsr.generators.declaration import DeclarationError, load, read
+from stsr.generators.declaration import DeclarationError, load
 from stsr.generators.scienceworld.extension import RUN_FLAG
-from stsr.recipes.names import fill
+from stsr.recipes.names import fill, read_recipe
 
+_NEEDED = ("adapter_name", "data_config", "model_name_or_path", "model_revision", "evaluate_in")
 UNTUNED = "untuned"
 """What an evaluation calls the base models alone."""
 
@@ -31,11 +32,13 @@ class Model(NamedTuple):
 
     repo: str
     revision: str
+    precision: str
+    """In which it is evaluated: the recipe's `evaluate_in`."""
 
     @classmethod
     def of(cls, recipe: dict[str, Any]) -> Model:
         """The base model of a training recipe's keys."""
-        return cls(str(recipe["model_name_or_path"]), str(recipe["model_revision"]))
+        return cls(*(str(recipe[key]) for key in ("model_name_or_path", "model_revision", "evaluate_in")))
 
     def __str__(self) -> str:
         return f"{self.repo}@{self.revision}"
@@ -121,7 +124,6 @@ class Experiment:
     """Two views whose training and test are crossed, for the full report on them; () for tables alone."""
     adapter_tag: str = "v1.0.0"
     batch_size: int = 32
-    dtype: str = "bfloat16"
     device: str = "auto"
     workflows: int = 0
     """Workflows of each task in evaluation; 0 is all that a task has."""
@@ -145,7 +147,7 @@ class Experiment:
 
     @cached_property
     def _alone(self) -> list[Model]:
-        return [Model.of(read(recipes_folder() / recipe)) for recipe in self.untuned]
+        return [Model.of(read_recipe(recipes_folder() / recipe)) for recipe in self.untuned]
 
     @cached_property
     def trained(self) -> list[Trained]:
@@ -178,6 +180,13 @@ class Experiment:
         return alone, adapters
 
 
+    def checkpoints(self, one: Trained) -> list[int]:
+        """Steps before the last whose adapters are published, since an evaluation asks them."""
+        asked = [evaluation for evaluation in self.evaluations if evaluation.checkpoints]
+        wanted = any(one in self.asked(evaluation, one.base)[1] for evaluation in asked)
+        return list(one.steps[:-1]) if wanted else []
+
+
 class Trained(NamedTuple):
     """One adapter to train: an arm at a seed."""
 
@@ -193,14 +202,14 @@ class Trained(NamedTuple):
     base: Model
     config: str
     """Config of the data set that it is trained on."""
-    checkpoints: tuple[int, ...]
+    steps: tuple[int, ...]
+    """Optimizer steps whose adapters are kept, the last one's among them."""
 
     @classmethod
     def of(cls, arm: Arm, seed: int) -> Trained:
         """The adapter of an arm at a seed, as the arm's recipe names it."""
-        keys = {**read(recipes_folder() / arm.recipe), **arm.set}
-        missing = [key for key in ("adapter_name", "data_config", "model_name_or_path", "model_revision") if key not in keys]
-        if missing:
+        keys = {**read_recipe(recipes_folder() / arm.recipe), **arm.set}
+        if missing := [key for key in _NEEDED if key not in keys]:
             raise DeclarationError(f"{arm.recipe}: the key {missing[0]!r} is missing")
         return cls(
             (arm.name,),
@@ -286,7 +295,7 @@ def smoked(experiment: Experiment, base: str) -> Experiment:
     }
     arms = []
     for arm in experiment.arms:
-        own = {**read(recipes_folder() / arm.recipe), **arm.set}
+        own = {**read_recipe(recipes_folder() / arm.recipe), **arm.set}
         data = {key: own[key] for key in ("data", "data_revision", "data_config")}
         stem = str(own["data_config"]).replace("{view}", "").strip("-") or "all"
         name = {"adapter_name": f"stsr/{base}-{stem}-{{view}}-s{{seed}}"}
@@ -299,7 +308,6 @@ def smoked(experiment: Experiment, base: str) -> Experiment:
         workflows=small.workflows,
         limit=small.limit,
         batch_size=16,
-        dtype="float32",
         device="cpu",
         train_needs=Needs(memory_gb=4, minutes=10),
         evaluate_needs=Needs(memory_gb=4, minutes=10),

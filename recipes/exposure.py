@@ -1,6 +1,7 @@
 """The exposure audit: which rows a run was shown, in which order, and how many tokens they had.
 
     steps = read(Path("out/tiny-h4-full/adapter/exposure.jsonl"))
+    print(table([Path("out/tiny-h4-full")]))                 # stsr adapters exposure out/tiny-h4-full
 
 Invariant: a line is what one optimizer step consumed, counted on the very batches that the loss saw (what was
 merely prefetched is not in it), so an interrupted and an uninterrupted run leave the same bytes.
@@ -15,6 +16,8 @@ from pathlib import Path
 from typing import NamedTuple, TypedDict
 
 import torch
+
+from stsr.generators.declaration import DeclarationError
 
 
 class Step(NamedTuple):
@@ -54,6 +57,34 @@ def write(path: Path, steps: Sequence[Step]) -> None:
     path.write_text("".join(json.dumps(step._asdict()) + "\n" for step in steps), encoding="utf-8")
 
 
+COLUMNS = {
+    "training rows": "rows",
+    "presentations": "presentations",
+    "distinct rows": "distinct_rows",
+    "workflows": "workflows",
+    "input tokens": "input_tokens",
+    "supervised tokens": "supervised_tokens",
+    "longest row": "longest_row",
+}
+"""Heading -> key of `exposure.json`, in the order of table 12 of the paper."""
+
+
+def table(runs: Sequence[Path]) -> str:
+    """A Markdown table of the audits of finished runs, one a line.
+
+    Raises DeclarationError for a folder that holds none.
+    """
+    lines = ["| run | " + " | ".join(COLUMNS) + " | row order |", "|---" * (len(COLUMNS) + 2) + "|"]
+    for run in runs:
+        path = run / "adapter" / "exposure.json"
+        if not path.exists():
+            raise DeclarationError(f"{run} holds no finished training: there is no {path}")
+        audit = json.loads(path.read_text(encoding="utf-8"))
+        numbers = " | ".join(f"{audit[key]:,}" for key in COLUMNS.values())
+        lines.append(f"| {run.name} | {numbers} | {audit['order_sha256'][:12]} |")
+    return "\n".join(lines)
+
+
 def read(path: Path) -> list[Step]:
     """The steps of a log that `write` left."""
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
@@ -63,17 +94,17 @@ def read(path: Path) -> list[Step]:
     ]
 
 
-def row_order(rows: int, epochs: int, data_seed: int) -> list[int]:
-    """Row indices in the order that Trainer presents them: one seeded permutation an epoch.
+def row_order(rows: int, presentations: int, data_seed: int) -> list[int]:
+    """Indices of the first `presentations` rows that Trainer presents: one seeded permutation an epoch.
 
     Source: accelerate's SeedableRandomSampler, which seeds epoch k with data_seed + k. Data seeds that are
     neighbours therefore share epochs: space them widely.
     """
     order: list[int] = []
-    for epoch in range(epochs):
+    for epoch in range(-(-presentations // rows)):
         generator = torch.Generator().manual_seed(data_seed + epoch)
         order += torch.randperm(rows, generator=generator).tolist()
-    return order
+    return order[:presentations]
 
 
 def order_sha256(row_ids: Sequence[str]) -> str:

@@ -120,21 +120,28 @@ def _adapter(experiment: Experiment, one: Trained, ready: tuple[str, ...], out: 
     train = ["train", str(recipes_folder() / one.recipe), "--view", one.view, "--seed", str(one.seed)]
     for key, value in one.settings.items():
         train += ["--set", f"{key}={json.dumps(value)}"]
-    return [
+    steps = [
         Step(
             f"train {one.name}",
             f"Train an adapter on the {one.training} view.",
             [*train, "--out", str(folder)],
             ready,
             experiment.train_needs,
-        ),
-        Step(
-            f"publish {one.name}",
-            f"Publish it as {one.adapter}, tagged {experiment.adapter_tag}.",
-            publish_command(folder / "adapter", one.adapter, "model", experiment.adapter_tag),
-            (f"train {one.name}",),
-        ),
+        )
     ]
+    # The last step's revision comes last, so that it is what main holds.
+    folders = {f"step-{step}": folder / "steps" / f"step-{step}" for step in experiment.checkpoints(one)}
+    for tag, published in {**folders, experiment.adapter_tag: folder / "adapter"}.items():
+        last = tag == experiment.adapter_tag
+        steps.append(
+            Step(
+                f"publish {one.name}" + ("" if last else f" {tag}"),
+                f"Publish it as {one.adapter}, tagged {tag}.",
+                publish_command(published, one.adapter, "model", tag),
+                (steps[-1].name,),
+            )
+        )
+    return steps
 
 
 def _evaluation(
@@ -148,11 +155,13 @@ def _evaluation(
     command = ["eval", "--model", str(base), *_revisions(experiment)]
     command += ["--untuned"] if alone else []
     for one in adapters:
-        command += ["--adapter", f"{one.adapter}@{experiment.adapter_tag}"]
+        steps = experiment.checkpoints(one) if evaluation.checkpoints else []
+        for tag in (*(f"step-{step}" for step in steps), experiment.adapter_tag):
+            command += ["--adapter", f"{one.adapter}@{tag}"]
     command += ["--split", evaluation.split] if evaluation.split else []
     command += ["--tasks", ",".join(evaluation.tasks), *_sizes(experiment)]
     command += ["--batch-size", str(experiment.batch_size)]
-    command += ["--dtype", experiment.dtype, "--device", experiment.device]
+    command += ["--dtype", base.precision, "--device", experiment.device]
     command += [RUN_FLAG] if run_extension else []
     label = f"{base.repo.rpartition('/')[2]} {number}"
     many = f"{len(adapters)} adapter{'s' if len(adapters) > 1 else ''}" if adapters else ""

@@ -1,16 +1,11 @@
-"""What a recipe or an experiment declares for all its views and seeds at once, and settings that replace it.
-
-Pure; nothing to run.
-"""
+"""What files of recipes share: variants, and names for all views and seeds at once. Nothing to run."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
-import yaml
-
-from stsr.generators.declaration import DeclarationError
+from stsr.generators.declaration import DeclarationError, read
 
 
 def fill(pattern: str, view: str, seed: int) -> str:
@@ -25,19 +20,16 @@ def fill(pattern: str, view: str, seed: int) -> str:
         raise DeclarationError(f"{pattern!r}: only {{view}} and {{seed}} stand for something") from None
 
 
-def settings(given: Iterable[str]) -> dict[str, Any]:
-    """KEY=VALUE words as a mapping, values read as YAML. Raises DeclarationError for another form.
+def read_recipe(path: Path) -> dict[str, Any]:
+    """Keys and values of a recipe file; those of a variant lie over the recipe that its `extends:` names.
 
-    >>> settings(["max_steps=2", "save_at_steps=[1, 2]", "data_config=h16-{view}"])
-    {'max_steps': 2, 'save_at_steps': [1, 2], 'data_config': 'h16-{view}'}
+    Raises DeclarationError, also for a variant of a variant: one file beside it says the rest.
     """
-    found = {}
-    for word in given:
-        key, equals, value = word.partition("=")
-        try:
-            found[key] = yaml.safe_load(value)
-        except yaml.YAMLError:
-            equals = ""
-        if not equals or not key:
-            raise DeclarationError(f"--set {word!r}: expected KEY=VALUE, as max_steps=200")
-    return found
+    raw = read(path)
+    if "extends" not in raw:
+        return raw
+    whole = path.parent / str(raw.pop("extends"))
+    base = read(whole)
+    if "extends" in base:
+        raise DeclarationError(f"{path}: extends {whole.name}, a variant itself: extend {base['extends']}")
+    return {**base, **raw}

@@ -2,8 +2,9 @@
 
     recipe = resolve(Path("recipes/sft/tiny.yaml"), view="full", seed=20260910)
 
-TRL's keys keep TRL's names (`ModelConfig`, `SFTConfig`). Invariant: nothing is ignored and no default of a
-library decides a number: an unknown key, a wrong type or an unstated key of STATED is an error.
+TRL's keys keep TRL's names (`ModelConfig`, `SFTConfig`). A variant names a whole recipe with `extends:` and
+states what differs. Invariant: nothing is ignored and no default of a library decides a number: an unknown
+key, a wrong type or an unstated key of STATED is an error.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from trl import ModelConfig, SFTConfig
 
-from stsr.generators import views
-from stsr.generators.declaration import DeclarationError, build, read
-from stsr.recipes.names import fill
+from stsr.generators.declaration import DeclarationError, build
+from stsr.hub_cards.bases import PRECISIONS
+from stsr.hub_cards.training_views import view_rule
+from stsr.recipes.names import fill, read_recipe
 
 
 class TrainError(ValueError):
@@ -38,6 +40,8 @@ class Own:
     """Hub id of the adapter; may contain {view} and {seed}."""
     adapter_dtype: str
     """float32 or bfloat16: type of the adapter's weights, also after a run was resumed."""
+    evaluate_in: str
+    """float32, bfloat16 or nf4: precision of the base that the adapter is proved and evaluated on."""
     data: str
     """Data set: a Hub id or a folder with a README.md that declares `configs:`."""
     data_revision: str | None
@@ -108,9 +112,9 @@ class Recipe:
         return int(batch * accumulation)
 
     @property
-    def epochs(self) -> int:
-        """Times that each row is presented."""
-        return int(self.trl["max_steps"] * self.rows_per_update // self.own.train_rows)
+    def presentations(self) -> int:
+        """Rows presented in the whole run, repeats counted."""
+        return int(self.trl["max_steps"] * self.rows_per_update)
 
     def flat(self) -> dict[str, Any]:
         """All keys and values, as JSON can hold them."""
@@ -137,7 +141,8 @@ class Recipe:
                 "use a number of processes that divides it"
             )
         values["gradient_accumulation_steps"] = accumulation // processes
-        return _made(SFTConfig, {**values, "output_dir": str(output_dir), "save_strategy": "no"})
+        names = {"project": "stsr", "run_name": self.own.adapter_name}  # for `report_to: trackio`
+        return _made(SFTConfig, {**names, **values, "output_dir": str(output_dir), "save_strategy": "no"})
 
 
 def resolve(
@@ -153,7 +158,7 @@ def resolve(
     `seed` starts the adapter and drives dropout; `data_seed` orders the rows and is `seed` unless given.
     Raises TrainError, or DeclarationError for keys and values that the file should not have.
     """
-    raw = {**read(path), **(overrides or {})}
+    raw = {**read_recipe(path), **(overrides or {})}
     if seed is not None:
         raw["seed"] = seed
     if data_seed is not None:
@@ -165,7 +170,7 @@ def resolve(
     own = build(Own, {key: raw[key] for key in raw if key in own_names}, str(path))
     trl = {key: raw[key] for key in raw if key not in own_names}
     try:
-        views.view(view)
+        view_rule(view, own.data_config)
     except ValueError as error:
         raise TrainError(str(error)) from error
     recipe = Recipe(view=view, own=_filled(own, view, raw["seed"]), trl=trl)
@@ -207,6 +212,8 @@ def _check_numbers(recipe: Recipe, where: str) -> None:
     own, steps, rows = recipe.own, recipe.trl["max_steps"], recipe.rows_per_update
     if own.adapter_dtype not in ("float32", "bfloat16"):
         raise TrainError(f"{where}: adapter_dtype must be float32 or bfloat16, not {own.adapter_dtype!r}")
+    if own.evaluate_in not in PRECISIONS:
+        raise TrainError(f"{where}: evaluate_in is one of {', '.join(PRECISIONS)}, not {own.evaluate_in!r}")
     if rows < 1 or steps < 1 or own.train_rows < 1:
         raise TrainError(f"{where}: train_rows, max_steps and the rows of an update must be at least 1")
     if bad := [step for step in own.save_at_steps if not 1 <= step <= steps]:
@@ -216,11 +223,12 @@ def _check_numbers(recipe: Recipe, where: str) -> None:
             f"{where}: train_rows {own.train_rows} is not a multiple of the {rows} rows of an update, so an "
             f"epoch would end in a short update: use {_multiples(rows, own.train_rows)}"
         )
-    if steps * rows % own.train_rows:
+    if recipe.presentations > own.train_rows and recipe.presentations % own.train_rows:
         per_epoch = own.train_rows // rows
         raise TrainError(
-            f"{where}: {steps} steps of {rows} rows are not whole epochs of train_rows {own.train_rows}: "
-            f"use max_steps {_multiples(per_epoch, steps)}, or train_rows {steps * rows}"
+            f"{where}: {steps} steps of {rows} rows are more than one epoch of train_rows {own.train_rows} "
+            "and not whole ones, so some rows would be shown more often than others: use max_steps "
+            f"{_multiples(per_epoch, steps)}, or train_rows {steps * rows}"
         )
 
 

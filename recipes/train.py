@@ -3,7 +3,7 @@
     python -m stsr.recipes.train recipes/sft/tiny.yaml --view full --seed 20260910
     accelerate launch -m stsr.recipes.train recipes/sft/qwen3-1.7b.yaml --view compact --seed 20260926
 
-`OUT/adapter/` is what gets published: weights, configuration, card, run.json and exposure audit, no pickle.
+`OUT/adapter/` and, for earlier steps, `OUT/steps/` are what gets published (recipes/products.py).
 `OUT/checkpoints/` is what a killed run continues from, Trainer's optimizer state included; it stays private.
 
 Invariant: a run that was killed and called again ends in the same adapter bytes and exposure log as one that
@@ -14,10 +14,7 @@ again changes nothing.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
-import os
-import shutil
 import sys
 from contextlib import nullcontext
 from importlib.metadata import version
@@ -27,20 +24,18 @@ from typing import Any
 import torch
 import yaml
 from accelerate import PartialState
-from peft import PeftModel
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl import SFTConfig, get_peft_config, get_quantization_config
 
 from stsr.generators.declaration import DeclarationError
-from stsr.hub_cards.adapter_card import write_card
-from stsr.hub_cards.adapters import AdapterError, proof_ids, prove, renamed_in_transformers
+from stsr.hub_cards.adapters import AdapterError, renamed_in_transformers
 from stsr.hub_cards.pins import Pin, PinError, pin
 from stsr.hub_cards.publish import RepoType
-from stsr.recipes import exposure
 from stsr.recipes.lock import LOCK, BusyError, held
-from stsr.recipes.sft_data import Row, load_rows, rows_sha256
+from stsr.recipes.products import Finished, write_json, write_products
+from stsr.recipes.sft_data import Row, load_rows
 from stsr.recipes.sft_recipe import Recipe, TrainError, resolve
-from stsr.recipes.sft_trainer import EXPOSURE, RecipeTrainer, last_sealed
+from stsr.recipes.sft_trainer import RecipeTrainer, last_sealed
 
 Json = dict[str, Any]
 
@@ -94,7 +89,7 @@ def _train(out: Path, recipe: Recipe, state: PartialState) -> None:
         state.print(f"Continuing from {checkpoint.name}.")
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     if state.is_main_process:
-        _finish(out, recipe, plan, base, trainer, tokenizer)
+        write_products(out, Finished(recipe, plan, base, trainer, tokenizer))
     state.wait_for_everyone()
     state.print(f"Finished after {trainer.seconds:.0f} s of training: {out / 'adapter'}")
 
@@ -132,7 +127,7 @@ def _claim(out: Path, recipe: Recipe, data: Pin, base: Pin, state: PartialState)
     elif state.is_main_process:
         if any(found.name not in (LOCK, f"{path.name}.partial") for found in out.iterdir()):
             raise TrainError(f"{out} is not empty and holds no run: use another folder")
-        _write_json(path, plan)
+        write_json(path, plan)
     return plan
 
 
@@ -185,72 +180,18 @@ def _checkpoint(out: Path, state: PartialState) -> Path | None:
         return last_sealed(out / "checkpoints")
 
 
-def _finish(out: Path, recipe: Recipe, plan: Json, base: Pin, trainer: RecipeTrainer, tokenizer: Any) -> None:
-    """Writes the publishable folder; it appears whole or not at all."""
-    folder = out / "adapter.partial"
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
-    _write_adapter(folder, trainer.model, base)
-    _write_exposure(folder, recipe, trainer)
-    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
-    rows, device = trainer.rows, trainer.args.device
-    proof = prove(_base(recipe, base).to(device), folder, proof_ids(tokenizer))
-    own = recipe.own
-    _write_json(
-        folder / "run.json",
-        {
-            "adapter": own.adapter_name,
-            "view": recipe.view,
-            "seed": recipe.trl["seed"],
-            "data_seed": recipe.trl["data_seed"],
-            "base": {"source": base.source, "commit": base.revision},
-            "data": {
-                "source": own.data,
-                "config": own.data_config,
-                "commit": plan["data_commit"],
-                "rows_sha256": rows_sha256(rows),
-            },
-            "chat_template_sha256": hashlib.sha256(tokenizer.chat_template.encode()).hexdigest(),
-            "recipe": plan["recipe"],
-            "versions": plan["versions"],
-            "processes": plan["processes"],
-            "device": device.type,
-            "final_loss": losses[-1],
-            "proof": proof._asdict(),
-        },
-    )
-    write_card(folder)
-    os.replace(folder, out / "adapter")
-
-
-def _write_adapter(folder: Path, model: PeftModel, base: Pin) -> None:
-    """Weights and configuration. PEFT writes a set in any order, so the configuration is rewritten sorted."""
-    model.save_pretrained(folder, save_embedding_layers=False)
-    (folder / "README.md").unlink()  # PEFT's empty card
-    path = folder / "adapter_config.json"
-    config = json.loads(path.read_text(encoding="utf-8"))
-    config["target_modules"] = sorted(config["target_modules"])
-    config |= {"base_model_name_or_path": base.source, "revision": base.commit}
-    _write_json(path, dict(sorted(config.items())))
-
-
-def _write_exposure(folder: Path, recipe: Recipe, trainer: RecipeTrainer) -> None:
-    """The audit. Raises TrainError if the run did not present the rows in the order that data_seed gives."""
-    ids = [row["id"] for row in trainer.rows]
-    expected = [ids[i] for i in exposure.row_order(len(ids), recipe.epochs, recipe.trl["data_seed"])]
-    if [row for step in trainer.exposed for row in step.rows] != expected:
-        raise TrainError("the rows were not presented in the order that data_seed gives")
-    exposure.write(folder / EXPOSURE, trainer.exposed)
-    tasks = {row["id"]: row["task"] for row in trainer.rows}
-    _write_json(
-        folder / "exposure.json", dict(exposure.summarise(trainer.exposed, tasks, trainer.longest_row))
-    )
-
-
-def _write_json(path: Path, value: Json) -> None:
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(json.dumps(value, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-    os.replace(partial, path)
+def overrides(pairs: list[str]) -> Json:
+    """Keys and values of `--set KEY=VALUE`, values read as YAML. Raises TrainError for anything else."""
+    values = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals:
+            raise TrainError(f"--set {pair!r}: expected KEY=VALUE, as max_steps=200")
+        try:
+            values[key] = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            raise TrainError(f"--set {pair!r}: not YAML: {' '.join(str(error).split())}") from error
+    return values
 
 
 def main() -> None:
@@ -265,17 +206,15 @@ def main() -> None:
     )
     given = parser.parse_args()
     try:
-        overrides = {
-            key: yaml.safe_load(value) for key, _, value in (pair.partition("=") for pair in given.set)
-        }
-        choice: Json = {
-            "view": given.view,
-            "seed": given.seed,
-            "data_seed": given.data_seed,
-            "overrides": overrides,
-        }
-        train(given.recipe, **choice, out=given.out)
-    except (TrainError, PinError, DeclarationError, AdapterError, BusyError, yaml.YAMLError) as error:
+        train(
+            given.recipe,
+            view=given.view,
+            seed=given.seed,
+            data_seed=given.data_seed,
+            out=given.out,
+            overrides=overrides(given.set),
+        )
+    except (TrainError, PinError, DeclarationError, AdapterError, BusyError) as error:
         print(error, file=sys.stderr)
         sys.exit(2)
 

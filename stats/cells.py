@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 from stsr.eval_tasks import records
 from stsr.eval_tasks.records import Cell, Record
 from stsr.stats.estimators import recovery, wilson
-from stsr.stats.outcomes import CellError, Outcome, outcome, read
+from stsr.stats.outcomes import CellError, Outcome, outcome
+from stsr.stats.reading import read
 from stsr.stats.results import GIVEN_PROBES, Proportion
 
 BoolArray = NDArray[np.bool_]
@@ -32,6 +33,8 @@ MAY_DIFFER = frozenset({"adapter", "adapter_revision", "view"})
 """The fields of a cell that a crossover varies. All others must be equal among the cells that it compares."""
 POST_4 = 4
 """Post-4 accuracy is over stages 5..H (paper, section 3.2)."""
+ONE_DECISION = frozenset({"distractors", "factorial"})
+"""Families whose tasks ask one decision each, at a stage of their own (generators.controls)."""
 
 
 class OracleMetrics(NamedTuple):
@@ -72,7 +75,7 @@ class OracleCell:
     fingerprints: tuple[str, ...]
     """Fingerprint of each task."""
     agree: BoolArray
-    """[n_tasks, H]: right at each stage."""
+    """[n_tasks, H]: right at each stage; [n_tasks, 1] for a family of ONE_DECISION."""
     kind: str = "oracle_prefix"
 
     @property
@@ -82,7 +85,7 @@ class OracleCell:
 
     @property
     def trials(self) -> int:
-        """Decisions a task: H."""
+        """Decisions a task: H, or 1."""
         return int(self.agree.shape[1])
 
     @property
@@ -181,10 +184,10 @@ def group(all_records: Iterable[Record]) -> list[AnyCell]:
 
 
 def from_outcomes(rows: Iterable[Outcome]) -> list[AnyCell]:
-    """Cells of the oracle-prefix and free-run outcomes, in the order of `group`. Raises CellError."""
+    """Cells of the oracle-prefix and free-run outcomes of tables, in the order of `group`. Raises CellError."""
     found: defaultdict[tuple[str, Cell], list[Outcome]] = defaultdict(list)
     for row in rows:
-        if row.kind in ("oracle_prefix", "free_run"):
+        if row.kind in ("oracle_prefix", "free_run") and row.cell.family != "scienceworld":
             found[row.kind, row.cell].append(row)
     cells: list[AnyCell] = [
         _oracle_cell(cell, part) if kind == "oracle_prefix" else _free_run_cell(cell, part)
@@ -204,17 +207,18 @@ def _oracle_cell(cell: Cell, found: Sequence[Outcome]) -> OracleCell:
         _same_fingerprint(fingerprints, row)
         if row.stage in stages[row.task]:
             raise CellError(f"{row.id}: stage {row.stage} of {row.task} twice in {describe(cell)}")
+        if cell.family in ONE_DECISION and stages[row.task]:
+            raise CellError(f"{row.id}: a second decision of {row.task} in {describe(cell)}")
         stages[row.task][row.stage] = bool(row.agree)
-    missing = [
-        f"{task}#{stage}"
-        for task in sorted(stages)
-        for stage in range(1, cell.horizon + 1)
-        if stage not in stages[task]
-    ]
+    tasks = tuple(sorted(stages))
+    if cell.family in ONE_DECISION:
+        asked = {task: list(stages[task]) for task in tasks}
+    else:
+        asked = dict.fromkeys(tasks, list(range(1, cell.horizon + 1)))
+    missing = [f"{task}#{stage}" for task in tasks for stage in asked[task] if stage not in stages[task]]
     if missing:
         raise CellError(f"{describe(cell)}: {len(missing)} decisions missing: {some(missing)}")
-    tasks = tuple(sorted(stages))
-    agree = np.array([[stages[task][stage] for stage in range(1, cell.horizon + 1)] for task in tasks])
+    agree = np.array([[stages[task][stage] for stage in asked[task]] for task in tasks])
     return OracleCell(cell, tasks, tuple(fingerprints[task] for task in tasks), agree)
 
 

@@ -45,6 +45,10 @@ class CrossoverSpec:
     """Training seed -> training view -> adapter id as it stands in the records."""
     base: str
     """Base model id as it stands in the records."""
+    family: str = "chain"
+    """Family of the test tasks."""
+    split: str = ""
+    """Split of the test tasks; "" where the records hold one alone."""
 
     def __post_init__(self) -> None:
         if len(self.views) != 2 or self.views[0] == self.views[1]:
@@ -117,7 +121,7 @@ def build(
 ) -> dict[str, Crossover]:
     """A crossover for each kind that has records: {"free_run": ..., "oracle_prefix": ...}.
 
-    Cells of other horizons, views, bases or adapters are left alone. Raises CellError for a missing cell, for
+    Cells of other horizons, views, families, splits, bases or adapters are left alone. Raises CellError for a missing cell, for
     two cells of one place (say, two backends), and for cells that cannot be compared.
     """
     used = [cell for cell in cells if belongs(spec, cell.cell)]
@@ -137,7 +141,8 @@ def belongs(spec: CrossoverSpec, cell: Cell) -> bool:
     adapters = {"", *(adapter for pair in spec.adapters.values() for adapter in pair.values())}
     return (
         cell.model == spec.base
-        and cell.horizon == spec.horizon
+        and (cell.family, cell.horizon, cell.condition) == (spec.family, spec.horizon, "")
+        and spec.split in ("", cell.split)
         and cell.view in spec.views
         and cell.adapter in adapters
     )

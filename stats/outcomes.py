@@ -1,9 +1,9 @@
-"""From record files to outcomes: one light row for each decision or episode. Prompts stay on disk.
+"""Outcomes: one light row for each decision or episode, of tables or of ScienceWorld. Prompts stay on disk.
 
-    rows = read([Path("records/oracle.jsonl"), Path("records/free.jsonl")])
+    rows = [outcome(record) for record in records.read(paths)]      # `reading.read(paths)` is faster
 
 Every table and figure starts from these rows. A new kind of record needs one more branch in `outcome`.
-Invariant: a row is complete and in range, or the read fails with an error that names file, line and id.
+Invariant: a row is complete and in range, or there is an error that names its id.
 """
 
 from __future__ import annotations
@@ -12,13 +12,10 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import asdict
-from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from stsr.eval_tasks import records
-from stsr.eval_tasks.records import Cell, DecisionRecord, EpisodeRecord, Record, RecordError
+from stsr.eval_tasks.records import Cell
 
 TASK_ID = re.compile(r"^[^/]+/(\d+)(?:~(.+))?$")
 """family-hH/seed or family-hH/seed~variant (generators.tasks.Task.id)."""
@@ -32,8 +29,8 @@ class Outcome(NamedTuple):
     """One decision or one episode. A field that its kind does not have is None."""
 
     kind: str
-    """"oracle_prefix" or "free_run"; also "choice" (one pivotal choice) and "matched_error" (an episode after
-    an injected rejection), whose records are read as soon as `eval_tasks.records` has them."""
+    """"oracle_prefix" (ScienceWorld: a local decision), "free_run", "choice" (one pivotal choice) or
+    "matched_error" (an episode after an injected rejection)."""
     cell: Cell
     """What was evaluated, by what, on what."""
     id: str
@@ -60,8 +57,10 @@ class Outcome(NamedTuple):
     """Episode: rejected calls by reason."""
     tokens: int | None = None
     """Decision: length of the prompt in tokens."""
+    bin: str = ""
+    """ScienceWorld: short, medium or long, by the length of the reference path."""
     score: float | None = None
-    """Episode of ScienceWorld: final score, 0..100."""
+    """Episode of ScienceWorld: final score, -100..100."""
     increased: bool | None = None
     """Episode of ScienceWorld with a parser rejection: the score rose after it."""
     file: str = ""
@@ -105,46 +104,20 @@ def cell_id(cell: Cell) -> str:
     return hashlib.sha256(json.dumps(asdict(cell), sort_keys=True).encode()).hexdigest()[:10]
 
 
-def read(paths: Iterable[Path]) -> list[Outcome]:
-    """Outcomes of all record files, in order. Raises RecordError for a bad line or an id twice in its cell,
-    CellError for a value out of range."""
-    found: list[Outcome] = []
-    seen: set[tuple[str, str, Cell]] = set()
-    known: dict[Cell, Cell] = {}
-    for path in paths:
-        with open(path, encoding="utf-8") as lines:
-            for number, line in enumerate(lines, 1):
-                record = records.from_json(line, f"{path}:{number}")
-                cell = known.setdefault(record.cell, record.cell)
-                key = (record.kind, record.id, cell)
-                if key in seen:
-                    raise RecordError(f"{path}:{number}: {record.id} stands twice in its cell")
-                seen.add(key)
-                found.append(outcome(record)._replace(cell=cell, file=str(path), line=number))
-    return found
+def outcome(record: Any) -> Outcome:
+    """The row of a record of `eval_tasks.records` or `eval_tasks.scienceworld_records`, or of anything with the
+    same fields. Raises CellError, naming the id, unless its values are whole and in range.
+    """
+    return _BRANCHES[record.kind](record)
 
 
-def outcome(record: Record) -> Outcome:
-    """The row of a record. Raises CellError, naming the id, unless its values are whole and in range."""
-    if isinstance(record, DecisionRecord):
-        return _decision(record)
-    return _episode(record)
-
-
-def _decision(record: DecisionRecord) -> Outcome:
-    if not _is_count(record.stage, 1, record.cell.horizon):
-        raise CellError(f"{record.id}: stage {record.stage!r} is not in 1..{record.cell.horizon}")
-    if not isinstance(record.agree, bool):
-        raise CellError(f"{record.id}: agree is {record.agree!r}, not true or false")
+def _decision(record: Any) -> Outcome:
+    _check_decision(record, record.cell.horizon)
     legal = record.turn.verdict == "accepted"
     if record.agree and not legal:
         raise CellError(f"{record.id}: agrees, but its call was rejected: {record.turn.verdict}")
-    return Outcome(
-        kind=record.kind,
-        cell=record.cell,
-        id=record.id,
-        task=record.task,
-        fingerprint=record.fingerprint,
+    return _row(
+        record,
         stage=record.stage,
         agree=record.agree,
         legal=legal,
@@ -152,15 +125,63 @@ def _decision(record: DecisionRecord) -> Outcome:
     )
 
 
-def _episode(record: EpisodeRecord) -> Outcome:
+def _local(record: Any) -> Outcome:
+    """A local decision of ScienceWorld, whose call is sent to no simulator."""
+    _check_decision(record, record.horizon)
+    return _row(
+        record, stage=record.stage, agree=record.agree, tokens=record.turn.prompt_tokens, bin=record.bin
+    )
+
+
+def _check_decision(record: Any, horizon: int) -> None:
+    if not _is_count(record.stage, 1, horizon):
+        raise CellError(f"{record.id}: stage {record.stage!r} is not in 1..{horizon}")
+    if not isinstance(record.agree, bool):
+        raise CellError(f"{record.id}: agree is {record.agree!r}, not true or false")
+
+
+def _episode(record: Any) -> Outcome:
     """An episode's summary must be whole numbers in range and agree with its turns."""
     horizon = record.cell.horizon
-    if not isinstance(record.success, bool):
-        raise CellError(f"{record.id}: success is {record.success!r}, not true or false")
+    _check_success(record)
     if not _is_count(record.verified, 0, horizon):
         raise CellError(f"{record.id}: verified is {record.verified!r}, not a whole number in 0..{horizon}")
     if record.success and record.verified != horizon:
         raise CellError(f"{record.id}: success with {record.verified} of {horizon} operations verified")
+    return _row(
+        record,
+        success=record.success,
+        verified=record.verified,
+        calls=record.calls,
+        rejections=record.rejections,
+        reasons=_rejections(record),
+    )
+
+
+def _simulated(record: Any) -> Outcome:
+    """A free run of ScienceWorld."""
+    _check_success(record)
+    if record.success != (record.score == 100):
+        raise CellError(f"{record.id}: success is {record.success}, but its score is {record.score}")
+    return _row(
+        record,
+        success=record.success,
+        calls=record.calls,
+        rejections=record.rejections,
+        reasons=_rejections(record),
+        bin=record.bin,
+        score=record.score,
+        increased=record.later_increase,
+    )
+
+
+def _check_success(record: Any) -> None:
+    if not isinstance(record.success, bool):
+        raise CellError(f"{record.id}: success is {record.success!r}, not true or false")
+
+
+def _rejections(record: Any) -> tuple[tuple[str, int], ...]:
+    """Rejected calls by reason. Raises CellError unless the summary counts what the turns hold."""
     reasons = Counter(turn.verdict for turn in record.turns if turn.verdict != "accepted")
     for name, said, counted in (
         ("calls", record.calls, len(record.turns)),
@@ -168,20 +189,27 @@ def _episode(record: EpisodeRecord) -> Outcome:
     ):
         if not _is_count(said, 0, counted) or said != counted:
             raise CellError(f"{record.id}: {name} is {said!r}, but its turns hold {counted}")
-    return Outcome(
-        kind=record.kind,
-        cell=record.cell,
-        id=record.id,
-        task=record.task,
-        fingerprint=record.fingerprint,
-        success=record.success,
-        verified=record.verified,
-        calls=record.calls,
-        rejections=record.rejections,
-        reasons=tuple(reasons.items()),
-    )
+    return tuple(reasons.items())
+
+
+def _row(record: Any, **values: Any) -> Outcome:
+    """The fields that every kind has, and those of its own."""
+    kind = KINDS.get(record.kind, record.kind)
+    return Outcome(kind, record.cell, record.id, record.task, record.fingerprint, **values)
 
 
 def _is_count(value: object, low: int, high: int) -> bool:
     """JSON may hold NaN, 3.0 or true where the schema says int; none of them is a count."""
     return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
+
+
+KINDS = {"scienceworld_local": "oracle_prefix", "scienceworld_free_run": "free_run"}
+"""Kind of record -> kind of outcome, where they differ."""
+_BRANCHES = {
+    "oracle_prefix": _decision,
+    "choice": _decision,
+    "free_run": _episode,
+    "matched_error": _episode,
+    "scienceworld_local": _local,
+    "scienceworld_free_run": _simulated,
+}

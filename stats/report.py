@@ -34,8 +34,9 @@ from stsr.stats.cells import AnyCell, OracleCell, from_outcomes
 from stsr.stats.crossover import Crossover, CrossoverSpec, belongs, build
 from stsr.stats.curves import Effect
 from stsr.stats.frame import Arm, arms_from, label
-from stsr.stats.outcomes import CellError, Outcome, cell_id, read
+from stsr.stats.outcomes import CellError, Outcome, cell_id
 from stsr.stats.provenance import provenance_section
+from stsr.stats.reading import read
 from stsr.stats.render import Link, html, latex, markdown
 from stsr.stats.results import Proportion
 from stsr.stats.sections import (

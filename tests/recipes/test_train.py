@@ -12,20 +12,15 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import datasets
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import torch
 from peft import PeftModel
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from stsr.generators import chain, rows
 from stsr.hub_cards.adapters import AdapterError
 from stsr.hub_cards.pins import PinError
 from stsr.recipes import sft_trainer
@@ -33,84 +28,7 @@ from stsr.recipes import train as train_module
 from stsr.recipes.lock import BusyError, held
 from stsr.recipes.sft_data import check_tokens, context_tokens
 from stsr.recipes.sft_recipe import TrainError
-from stsr.recipes.train import train
-
-ROOT = Path(__file__).parents[2]
-TINY = ROOT / "recipes/sft/tiny.yaml"
-ROWS = 16
-Run = Callable[..., Path]
-
-
-def write_data(folder: Path, configs: dict[str, list[dict[str, Any]]]) -> Path:
-    lines = ["---", "configs:"]
-    for name, data in configs.items():
-        (folder / name).mkdir(parents=True)
-        pq.write_table(pa.Table.from_pylist(data), folder / name / "train.parquet")
-        lines += [f"- config_name: {name}", "  data_files:", "  - split: train"]
-        lines += [f"    path: {name}/train.parquet"]
-    (folder / "README.md").write_text("\n".join([*lines, "---"]))
-    return folder
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    before = datasets.config.HF_DATASETS_CACHE
-    datasets.config.HF_DATASETS_CACHE = tmp_path_factory.mktemp("cache")
-    yield
-    datasets.config.HF_DATASETS_CACHE = before
-
-
-@pytest.fixture(scope="module")
-def table() -> dict[str, list[dict[str, Any]]]:
-    """20 rows (5 workflows) of each configuration."""
-    tasks = [chain.generate(4, seed) for seed in range(60000, 60005)]
-    return {
-        f"h4-{v}": [r for task in tasks for r in rows.decision_rows(task, [v])] for v in ("full", "compact")
-    }
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory, table: dict[str, list[dict[str, Any]]]) -> Path:
-    return write_data(tmp_path_factory.mktemp("data"), table)
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory, small_qwen3: Any, tok: Any) -> Path:
-    """A random two-layer Qwen3 with a tokenizer of the tiny base model's kind."""
-    folder = tmp_path_factory.mktemp("base")
-    small_qwen3(hidden_size=64, head_dim=32, tie_word_embeddings=True).save_pretrained(folder)
-    tok.save_pretrained(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def overrides(base: Path, data: Path) -> dict[str, Any]:
-    """16 rows twice, 4 rows an update."""
-    return {
-        "model_name_or_path": str(base),
-        "model_revision": None,
-        "data": str(data),
-        "data_revision": None,
-        "train_rows": ROWS,
-        "max_steps": 8,
-        "per_device_train_batch_size": 2,
-        "gradient_accumulation_steps": 2,
-        "save_at_steps": [2, 5, 7],
-    }
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory, overrides: dict[str, Any]) -> Run:
-    """Runs the tiny recipe with the overrides and further changes; view full, seed 7, data seed 11."""
-
-    def run(
-        *, view: str = "full", seed: int = 7, data_seed: int = 11, out: Path | None = None, **changes: Any
-    ) -> Path:
-        out = out or tmp_path_factory.mktemp("run")
-        changed = {**overrides, **changes}
-        return train(TINY, view=view, seed=seed, data_seed=data_seed, out=out, overrides=changed)
-
-    return run
+from tests.recipes.training import ROWS, TINY, Run, write_data
 
 
 @pytest.fixture(scope="module")
@@ -123,15 +41,6 @@ def finished(run: Run) -> Path:
 def compact(run: Run) -> Path:
     """Its pair: the same seeds under the other view."""
     return run(view="compact")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    """Weights are compared by byte here, and several threads add up floats in an order of their own."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def weights(out: Path) -> bytes:
