@@ -195,8 +195,8 @@ def evaluate(
     """
     evaluating.evaluate(
         model=model, adapters=adapter or [], untuned=untuned, tasks=tasks, data=data, controls=controls,
-        trajectories=trajectories, split=split, out=out, batch_size=batch_size, limit=limit, workflows=workflows,
-        dtype=dtype, device=device, resume=resume, run_extension=run_frozen_extension,
+        trajectories=trajectories, split=split, out=out, batch_size=batch_size, limit=limit,
+        workflows=workflows, dtype=dtype, device=device, resume=resume, run_extension=run_frozen_extension,
     )  # fmt: skip
 
 
@@ -264,7 +264,9 @@ def run(
     base: Annotated[
         str, typer.Option(help="Run its shape on this base, as small as its smoke block says: tiny.")
     ] = "",
-    dry_run: Annotated[bool, typer.Option(help="Print the commands, counts and an estimate; run none.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option(help="Print the commands, counts and an estimate; run none.")
+    ] = False,
     jobs: Annotated[int, typer.Option(min=0, help="With Snakemake, up to so many steps at once.")] = 0,
     profile: Annotated[
         str, typer.Option(help="With Snakemake, on a cluster: slurm, kubernetes, or a profile's folder.")
@@ -280,9 +282,14 @@ def run(
     from stsr.cli import running
 
     running.run(
-        name, out or Path("out") / (f"{name}-{base}" if base else name), base=base, dry_run=dry_run, jobs=jobs,
-        profile=profile, run_extension=run_frozen_extension,
-    )  # fmt: skip
+        name,
+        out or Path("out") / (f"{name}-{base}" if base else name),
+        base=base,
+        dry_run=dry_run,
+        jobs=jobs,
+        profile=profile,
+        run_extension=run_frozen_extension,
+    )
 
 
 @app.command()

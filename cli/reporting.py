@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,6 +12,7 @@ from stsr.eval_tasks import records as recording
 from stsr.eval_tasks import viewer
 from stsr.eval_tasks.replay import find_tasks
 from stsr.generators.declaration import DeclarationError
+from stsr.hub_cards.pins import pin
 from stsr.recipes.experiment import Experiment, read_experiment
 from stsr.stats.crossover import CrossoverSpec
 from stsr.stats.frame import Arm
@@ -44,9 +46,8 @@ def write(
     page, told = _episodes(files, data)
     provenance = {
         "Experiment": experiment.title,
-        "Training recipes": ", ".join(
-            dict.fromkeys(f"recipes/{one.recipe}" for one in experiment.trained)
-        ) or "none",
+        "Training recipes": ", ".join(dict.fromkeys(f"recipes/{one.recipe}" for one in experiment.trained))
+        or "none",
         "Episodes": told,
         COMMAND: shlex.join([*command, *(("--data", str(data)) if data else ())]),
     }
@@ -80,18 +81,30 @@ def _crossover(experiment: Experiment) -> CrossoverSpec | None:
 
 
 def _arms(experiment: Experiment) -> list[Arm]:
-    """The base models alone, and every adapter with what it was trained on."""
-    return [Arm(base.repo) for base in experiment.bases] + [
-        Arm(
+    """The base models alone, and every adapter with what it was trained on, each checkpoint by its commit."""
+    asked = any(evaluation.checkpoints for evaluation in experiment.evaluations)
+    arms = [Arm(base.repo) for base in experiment.bases]
+    for one in experiment.trained:
+        arm = Arm(
             one.base.repo,
             adapter=one.adapter,
             trained=one.training,
             trained_horizon=one.horizon,
             seed=one.seed,
-            step=one.steps[-1] if one.steps else None,
+            step=one.steps[-1],
         )
-        for one in experiment.trained
-    ]
+        if not asked:
+            arms.append(arm)
+            continue
+        arms.append(replace(arm, adapter_revision=_commit(one.adapter, experiment.adapter_tag)))
+        for tag, step in one.tags.items():
+            commit = _commit(one.adapter, tag)
+            arms.append(replace(arm, adapter_revision=commit, step=step, final=False))
+    return arms
+
+
+def _commit(adapter: str, tag: str) -> str:
+    return pin(adapter, tag, "model").revision
 
 
 def record_files(folder: Path) -> list[Path]:

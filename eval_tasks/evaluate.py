@@ -99,9 +99,9 @@ def evaluate(
     None among `adapters` is the base alone. With more than one, each has a folder of its own in `out`.
     `sources` says where each data set of the tasks is, as a pair (Hub id or folder, revision) for "workflows"
     and "controls" (and "scienceworld"); a revision of None is the default branch. `run_extension` lets the
-    frozen ScienceWorld extension run. A split of None is each task's own. `dtype` is a
-    torch type such as "bfloat16", or "auto" for the checkpoint's. `workflows` keeps the first so many seeds of
-    each task, `limit` the first so many decisions or episodes. A run that was interrupted continues; `resume=False` refuses to.
+    frozen ScienceWorld extension run. A split of None is each task's own. `dtype` is a torch type such as
+    "bfloat16", or "auto" for the checkpoint's. `workflows` keeps the first so many seeds of each task, `limit`
+    the first so many decisions or episodes. A run that was interrupted continues; `resume=False` refuses to.
 
     Raises EvaluateError, RecordError (a file of another cell), PinError, DataError, AdapterError or
     PromptTooLongError.
@@ -155,7 +155,11 @@ def _folders(adapters: Sequence[Adapter | None], out: Path) -> dict[Adapter | No
     """Where the records of each model go."""
     if len(adapters) == 1:
         return {adapters[0]: out}
-    labels = [adapter.label if adapter else UNTUNED for adapter in adapters]
+    plain = [adapter.label if adapter else UNTUNED for adapter in adapters]
+    labels = [
+        f"{label}@{adapter.revision}" if adapter and plain.count(label) > 1 else label
+        for label, adapter in zip(plain, adapters, strict=True)
+    ]
     for label in labels:
         if labels.count(label) > 1:
             raise EvaluateError(f"{labels.count(label)} models are called {label!r}; give them apart")

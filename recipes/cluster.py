@@ -3,8 +3,8 @@
     stsr run h16-crossover --jobs 2              # this machine, two steps at a time
     stsr run h16-crossover --profile slurm       # recipes/profiles/slurm/config.yaml
 
-`recipes/Snakefile` makes one rule of each step. A finished step leaves a mark in `out/done`; Snakemake runs it
-again if its command changed, and then the command itself decides what is left to do.
+`recipes/Snakefile` makes one rule of each step. A finished step leaves a mark in `out/done`; Snakemake runs
+it again if its command changed, and then the command itself decides what is left to do.
 
 On a cluster the steps must reach the same Hub and the same `out`: a shared folder, and with more than one
 node a Hub of your own (HF_ENDPOINT), since the Hub on loopback serves its own machine alone.

@@ -180,13 +180,6 @@ class Experiment:
         return alone, adapters
 
 
-    def checkpoints(self, one: Trained) -> list[int]:
-        """Steps before the last whose adapters are published, since an evaluation asks them."""
-        asked = [evaluation for evaluation in self.evaluations if evaluation.checkpoints]
-        wanted = any(one in self.asked(evaluation, one.base)[1] for evaluation in asked)
-        return list(one.steps[:-1]) if wanted else []
-
-
 class Trained(NamedTuple):
     """One adapter to train: an arm at a seed."""
 
@@ -232,6 +225,11 @@ class Trained(NamedTuple):
     def name(self) -> str:
         """Last part of the Hub id."""
         return self.adapter.rpartition("/")[2]
+
+    @property
+    def tags(self) -> dict[str, int]:
+        """Tag of each checkpoint before the last -> its step."""
+        return {f"step-{step}": step for step in self.steps[:-1]}
 
     @property
     def horizon(self) -> int | None:

@@ -24,7 +24,6 @@ from stsr.generators.declaration import read
 from stsr.generators.scienceworld.extension import RUN_FLAG
 from stsr.recipes.experiment import (
     SHIPPED,
-    Evaluation,
     Experiment,
     Model,
     Needs,
@@ -120,28 +119,22 @@ def _adapter(experiment: Experiment, one: Trained, ready: tuple[str, ...], out: 
     train = ["train", str(recipes_folder() / one.recipe), "--view", one.view, "--seed", str(one.seed)]
     for key, value in one.settings.items():
         train += ["--set", f"{key}={json.dumps(value)}"]
-    steps = [
+    publish = ["adapters", "publish", str(folder), "--tag", experiment.adapter_tag]
+    return [
         Step(
             f"train {one.name}",
             f"Train an adapter on the {one.training} view.",
             [*train, "--out", str(folder)],
             ready,
             experiment.train_needs,
-        )
+        ),
+        Step(
+            f"publish {one.name}",
+            f"Publish it as {one.adapter}, tagged {experiment.adapter_tag}, with its checkpoints.",
+            publish,
+            (f"train {one.name}",),
+        ),
     ]
-    # The last step's revision comes last, so that it is what main holds.
-    folders = {f"step-{step}": folder / "steps" / f"step-{step}" for step in experiment.checkpoints(one)}
-    for tag, published in {**folders, experiment.adapter_tag: folder / "adapter"}.items():
-        last = tag == experiment.adapter_tag
-        steps.append(
-            Step(
-                f"publish {one.name}" + ("" if last else f" {tag}"),
-                f"Publish it as {one.adapter}, tagged {tag}.",
-                publish_command(published, one.adapter, "model", tag),
-                (steps[-1].name,),
-            )
-        )
-    return steps
 
 
 def _evaluation(
@@ -155,8 +148,7 @@ def _evaluation(
     command = ["eval", "--model", str(base), *_revisions(experiment)]
     command += ["--untuned"] if alone else []
     for one in adapters:
-        steps = experiment.checkpoints(one) if evaluation.checkpoints else []
-        for tag in (*(f"step-{step}" for step in steps), experiment.adapter_tag):
+        for tag in (*(one.tags if evaluation.checkpoints else ()), experiment.adapter_tag):
             command += ["--adapter", f"{one.adapter}@{tag}"]
     command += ["--split", evaluation.split] if evaluation.split else []
     command += ["--tasks", ",".join(evaluation.tasks), *_sizes(experiment)]

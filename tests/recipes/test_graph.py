@@ -74,7 +74,7 @@ def test_an_evaluation_waits_for_data_base_and_its_adapters_alone():
     steps = {step.name: step for step in expand(read_experiment(find("horizon-transfer")), Path("out"))}
     assert steps["evaluate Qwen3-1.7B 0"].after == (
         "publish table-workflows",
-        "publish qwen3-1.7b-h4-full-s20260910",
+        "publish qwen3-1.7b-h4-transfer-full-s20260910",
     )
     assert steps["evaluate Qwen3-8B 1"].after == ("publish table-workflows",)
     assert steps["evaluate Qwen3-8B 1"].needs.gpus == 1
@@ -120,7 +120,6 @@ def test_a_graph_needs_snakemake_and_a_known_profile(tmp_path, monkeypatch):
     monkeypatch.setattr(cluster, "find_spec", lambda name: None)
     with pytest.raises(DeclarationError, match=r"pip install 'stsr\[graph\]'"):
         cluster.run([WORKS], tmp_path, dict(os.environ), jobs=1, profile="")
-
 
 
 @pytest.mark.slow

@@ -164,7 +164,7 @@ def test_other_views_and_mixtures_are_views_of_the_same_recipe(view: str) -> Non
 
 
 def test_views_of_scienceworld_belong_to_its_data_alone() -> None:
-    recipe = FOLDER.with_name("scienceworld") / "tiny.yaml"
+    recipe = FOLDER / "qwen3.8-27b-scienceworld.yaml"
     assert resolve(recipe, view="compact-recent2").own.data_config == "compact-recent2"
     with pytest.raises(TrainError, match="unknown view 'candidates'; there are full, compact-ref"):
         resolve(recipe, view="candidates")
