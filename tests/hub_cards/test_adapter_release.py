@@ -76,7 +76,7 @@ def out(base: tuple[str, str], network: Callable[[], Any], tok: Any, tmp_path: P
             "base": {"source": base[0], "commit": base[1], "class": "Qwen3ForCausalLM"},
             "data": {"source": "stsr/table-workflows", "config": "h4-full", "commit": "d" * 40},
             "chat_template_sha256": hashlib.sha256(tok.chat_template.encode()).hexdigest(),
-            "recipe": {"seed": 7, "evaluate_in": "float32"},
+            "recipe": {"seed": 7, "max_steps": 2, "evaluate_in": "float32"},
             "versions": {"torch": "2.13.0"},
             "final_loss": 0.25,
             "proof": {"keys": 4, "missing": 0, "unexpected": 0, "effect": effect, "sha256": sha256},
