@@ -13,14 +13,14 @@ import json
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from huggingface_hub import EvalResult, ModelCardData, hf_hub_download, snapshot_download
 
 from stsr.hub_cards.cards import render
 from stsr.hub_cards.pins import Pin, pin
 from stsr.hub_cards.publish import Published, publish_folder
-from stsr.hub_cards.training_views import view_rule
+from stsr.hub_cards.training_views import of_scienceworld, view_rule
 
 RUN = "run.json"
 """What the run was, in every folder of an adapter that this project trained."""
@@ -57,10 +57,11 @@ def write_card(folder: Path, *, tag: str = "v1.0.0", results: Sequence[Result] =
     base, data = (Pin(run[key]["source"], run[key]["commit"]) for key in ("base", "data"))
     card = render(
         "adapter.md",
-        metadata=_metadata(run["adapter"], run["view"], base, data, results).to_yaml(),
+        metadata=_metadata(run, base, data, results).to_yaml(),
         run=run,
         base=base,
         rule=view_rule(run["view"], run["data"]["config"]),
+        scienceworld=_of_scienceworld(run),
         exposure=exposure,
         tag=tag,
         results=results,
@@ -70,8 +71,13 @@ def write_card(folder: Path, *, tag: str = "v1.0.0", results: Sequence[Result] =
     return path
 
 
-def _metadata(adapter: str, view: str, base: Pin, data: Pin, results: Sequence[Result]) -> ModelCardData:
+def _of_scienceworld(run: dict[str, Any]) -> bool:
+    return of_scienceworld(run["view"], run["data"]["config"])
+
+
+def _metadata(run: dict[str, Any], base: Pin, data: Pin, results: Sequence[Result]) -> ModelCardData:
     # the Hub takes ids of repositories here; a folder that was read is no such id
+    kind = "scienceworld" if _of_scienceworld(run) else "table-workflows"
     measured = [_eval_result(result) for result in results if result.n and result.data.commit]
     return ModelCardData(
         base_model=base.source if base.commit else None,
@@ -79,8 +85,8 @@ def _metadata(adapter: str, view: str, base: Pin, data: Pin, results: Sequence[R
         pipeline_tag="text-generation",
         license="apache-2.0",
         datasets=[data.source] if data.commit else None,
-        tags=["lora", "sft", "trl", "table-workflows", f"view:{view}"],
-        model_name=adapter if measured else None,
+        tags=["lora", "sft", "trl", kind, f"view:{run['view']}"],
+        model_name=run["adapter"] if measured else None,
         eval_results=measured or None,
     )
 

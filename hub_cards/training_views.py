@@ -17,16 +17,20 @@ MIXTURES = {
 """Mixture -> its line. Their rows are declared in recipes/datasets/table-workflows.yaml (appendix E)."""
 
 
+def of_scienceworld(name: str, config: str) -> bool:
+    """Whether configuration `config` of view `name` is ScienceWorld's: it is called as its view alone."""
+    return config in (name, "{view}")
+
+
 def view_rule(name: str, config: str) -> str:
     """The line for view or mixture `name`, shown in the data set's configuration `config`.
 
-    A configuration that is called as its view alone belongs to ScienceWorld, whose views have rules of their
-    own. Raises ValueError that names the alternatives.
+    Views of ScienceWorld have rules of their own. Raises ValueError that names the alternatives.
 
     >>> view_rule("full", "h16-full")
     'All contents. Consults nothing.'
     """
-    if config in (name, "{view}"):
+    if of_scienceworld(name, config):
         view = scienceworld.view(name)
         return f"{view.keeps} Consults {view.consults}."
     if name in MIXTURES:

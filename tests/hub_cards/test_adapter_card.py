@@ -34,9 +34,16 @@ def folder(tmp_path: Path) -> Path:
     run = {
         "adapter": "stsr/tiny-h4-full-s7",
         "view": "full",
-        "base": {"source": "stsr/tiny-base", "commit": "b" * 40},
+        "step": 40,
+        "base": {"source": "stsr/tiny-base", "commit": "b" * 40, "class": "Qwen3ForCausalLM"},
         "data": {"source": "stsr/table-workflows", "config": "h4-full", "commit": "d" * 40},
-        "recipe": {"learning_rate": 0.002, "lora_target_modules": ["q_proj"], "seed": 7},
+        "recipe": {
+            "learning_rate": 0.002,
+            "lora_target_modules": ["q_proj"],
+            "seed": 7,
+            "max_steps": 200,
+            "evaluate_in": "float32",
+        },
         "versions": {"torch": "2.13.0"},
         "final_loss": 0.25,
         "proof": {"keys": 70, "missing": 0, "unexpected": 0, "effect": 1.5, "sha256": "e" * 64},
@@ -62,7 +69,10 @@ def test_a_card_tells_the_hub_and_the_reader(folder: Path) -> None:
         "datasets": ["stsr/table-workflows"],
         "tags": ["lora", "sft", "trl", "table-workflows", "view:full"],
     }
-    assert f'from_pretrained("stsr/tiny-base", revision="{"b" * 40}")' in body
+    assert f'base_id, revision = "stsr/tiny-base", "{"b" * 40}"' in body
+    assert 'from_pretrained(base_id, revision=revision, dtype="float32")' in body
+    assert "after 40 of 200 updates" in body
+    assert "`stsr adapters verify stsr/tiny-h4-full-s7@v1.0.0`" in body
     assert 'PeftModel.from_pretrained(base, "stsr/tiny-h4-full-s7", revision="v1.0.0")' in body
     for part in (
         "| `learning_rate` | `0.002` |",
@@ -71,6 +81,32 @@ def test_a_card_tells_the_hub_and_the_reader(folder: Path) -> None:
     ):
         assert part in body
     assert "This card reports none" in body
+
+
+@pytest.mark.parametrize(
+    ("precision", "expected"),
+    [("bfloat16", "revision=revision, dtype=torch.bfloat16)"), ("nf4", "quantization_config=nf4")],
+)
+def test_a_card_loads_the_base_as_it_is_evaluated(folder: Path, precision: str, expected: str) -> None:
+    """The program on the card is Python, and its base is the one of the proof."""
+    run = json.loads((folder / "run.json").read_text())
+    run["recipe"]["evaluate_in"] = precision
+    (folder / "run.json").write_text(json.dumps(run))
+    program = write_card(folder).read_text().split("```python\n")[1].split("```")[0]
+    compile(program, "card", "exec")
+    assert expected in program
+    assert ("load_in_4bit=True" in program) == (precision == "nf4")
+
+
+def test_a_card_of_scienceworld_speaks_of_scienceworld(folder: Path) -> None:
+    run = json.loads((folder / "run.json").read_text())
+    run |= {"view": "compact-recent2"}
+    run["data"] |= {"source": "stsr/scienceworld-trajectories", "config": "compact-recent2"}
+    (folder / "run.json").write_text(json.dumps(run))
+    text = write_card(folder).read_text()
+    assert "A prompt describes a state of ScienceWorld" in text
+    assert "table workflows" not in text
+    assert {"scienceworld", "view:compact-recent2"} <= set(front(folder / "README.md")["tags"])
 
 
 def test_a_card_shows_results_as_k_of_n(folder: Path) -> None:
@@ -108,7 +144,7 @@ def test_a_card_shows_results_as_k_of_n(folder: Path) -> None:
 
 def test_a_card_names_no_folder_as_a_repository(folder: Path) -> None:
     run = json.loads((folder / "run.json").read_text())
-    run["base"] = {"source": "out/tiny-base", "commit": "sha256:" + "0" * 64}
+    run["base"] |= {"source": "out/tiny-base", "commit": "sha256:" + "0" * 64}
     run["data"] |= {"source": "out/data", "commit": "sha256:" + "1" * 64}
     (folder / "run.json").write_text(json.dumps(run))
     local = FREE._replace(data=Pin("out/data", "sha256:" + "1" * 64))
