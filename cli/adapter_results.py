@@ -4,45 +4,57 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from stsr.eval_tasks.records import Cell
 from stsr.hub_cards.adapter_card import CardError, Result, add_results
-from stsr.hub_cards.pins import Pin
+from stsr.hub_cards.pins import Pin, pin
 from stsr.hub_cards.publish import Published
-from stsr.stats.cells import AnyCell, load
+from stsr.stats.estimators import wilson
+from stsr.stats.outcomes import Outcome
+from stsr.stats.reading import read
 
-MEASURES = {"oracle_prefix": "decisions after a gold prefix", "free_run": "free runs"}
+MEASURES = {
+    "oracle_prefix": "decisions after a gold prefix",
+    "free_run": "free runs",
+    "choice": "choices by likelihood",
+    "matched_error": "free runs after an injected error",
+}
 """Kind of evaluation -> what its k of n counts."""
 
 
 def card(repo: str, records: Path, tag: str, public: bool, yes: bool) -> Published:
-    """Puts the results of `repo` in the records below `records` on its card, as one more commit on main.
+    """Puts the results of `repo` at `tag` in the records below `records` on its card, as one more commit.
 
-    Raises CardError if there are none, or if they are of two revisions of the adapter.
+    Raises CardError if there are none.
     """
-    cells = load(sorted(records.rglob("*.jsonl")))
-    mine = [cell for cell in cells if cell.cell.adapter == repo]
-    if not mine:
-        known = sorted({cell.cell.adapter for cell in cells} - {""})
-        raise CardError(f"{records} holds no records of {repo}; there are {', '.join(known) or 'none'}")
-    commits = sorted({cell.cell.adapter_revision for cell in mine})
-    if len(commits) > 1:
+    outcomes = read(sorted(records.rglob("*.jsonl")))
+    commit = pin(repo, tag, "model").revision
+    cells: dict[tuple[str, Cell], list[Outcome]] = {}
+    for row in outcomes:
+        if (row.cell.adapter, row.cell.adapter_revision) == (repo, commit):
+            cells.setdefault((row.kind, row.cell), []).append(row)
+    if not cells:
+        known = sorted({f"{row.cell.adapter} at {row.cell.adapter_revision[:12]}" for row in outcomes})
         raise CardError(
-            f"{records} holds records of {repo} at {len(commits)} revisions: {', '.join(commits)}"
+            f"{records} holds no records of {repo} at {commit[:12]} ({tag}); there are "
+            f"{', '.join(known) or 'none'}"
         )
-    return add_results(repo, [_result(cell) for cell in mine], commits[0], tag=tag, public=public, yes=yes)
+    results = [_result(kind, cell, rows) for (kind, cell), rows in cells.items()]
+    return add_results(repo, results, commit, tag=tag, public=public, yes=yes)
 
 
-def _result(cell: AnyCell) -> Result:
-    where, found = cell.cell, cell.headline
-    family = "" if where.family == "chain" else f"{where.family} "
-    condition = f" {where.condition}" if where.condition else ""
+def _result(kind: str, cell: Cell, rows: list[Outcome]) -> Result:
+    right = sum(bool(row.agree if row.success is None else row.success) for row in rows)
+    found = wilson(right, len(rows))
+    family = "" if cell.family == "chain" else f"{cell.family} "
+    condition = f" {cell.condition}" if cell.condition else ""
     return Result(
-        cell=f"{family}H{where.horizon}{condition}, {where.view} view: {MEASURES[cell.kind]}",
+        cell=f"{family}H{cell.horizon}{condition}, {cell.view} view: {MEASURES[kind]}",
         k=found.k,
         n=found.n,
         low=found.low,
         high=found.high,
-        data=Pin(where.data, where.data_revision),
-        split=where.split,
+        data=Pin(cell.data, cell.data_revision),
+        split=cell.split,
     )
 
 
