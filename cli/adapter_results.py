@@ -27,17 +27,19 @@ def card(repo: str, records: Path, tag: str, public: bool, yes: bool) -> Publish
     Raises CardError if there are none.
     """
     outcomes = read(sorted(records.rglob("*.jsonl")))
+    revisions = {row.cell.adapter_revision for row in outcomes if row.cell.adapter == repo}
+    if not revisions:
+        known = sorted({row.cell.adapter for row in outcomes} - {""})
+        raise CardError(f"{records} holds no records of {repo}; there are {', '.join(known) or 'none'}")
     commit = pin(repo, tag, "model").revision
+    if commit not in revisions:
+        raise CardError(
+            f"{records} holds no records of {repo} at {tag}, commit {commit}; there are {', '.join(revisions)}"
+        )
     cells: dict[tuple[str, Cell], list[Outcome]] = {}
     for row in outcomes:
         if (row.cell.adapter, row.cell.adapter_revision) == (repo, commit):
             cells.setdefault((row.kind, row.cell), []).append(row)
-    if not cells:
-        known = sorted({f"{row.cell.adapter} at {row.cell.adapter_revision[:12]}" for row in outcomes})
-        raise CardError(
-            f"{records} holds no records of {repo} at {commit[:12]} ({tag}); there are "
-            f"{', '.join(known) or 'none'}"
-        )
     results = [_result(kind, cell, rows) for (kind, cell), rows in cells.items()]
     return add_results(repo, results, commit, tag=tag, public=public, yes=yes)
 
