@@ -34,7 +34,8 @@ def card(repo: str, records: Path, tag: str, public: bool, yes: bool) -> Publish
     commit = pin(repo, tag, "model").revision
     if commit not in revisions:
         raise CardError(
-            f"{records} holds no records of {repo} at {tag}, commit {commit}; there are {', '.join(revisions)}"
+            f"{records} holds no records of {repo} at {tag}, commit {commit}; there are "
+            f"{', '.join(sorted(revisions))}"
         )
     cells: dict[tuple[str, Cell], list[Outcome]] = {}
     for row in outcomes:

@@ -246,12 +246,18 @@ def report(
     experiment: Annotated[Path, typer.Argument(help="YAML file of the experiment.")],
     records: Annotated[Path, typer.Option(help="Folder with record files, searched in depth.")],
     out: Out,
+    tables: Annotated[
+        str, typer.Option(help="Tables of the paper: all that have records, none, or ids with commas.")
+    ] = "all",
+    also: Annotated[
+        list[Path] | None, typer.Option(help="Another experiment's file, with records here; repeatable.")
+    ] = None,
     data: TaskData = None,
 ) -> None:
-    """Write the crossover report of an experiment from its records: pages, numbers, figures, episodes."""
+    """Write an experiment's report from its records: crossover, the paper's tables, figures, episodes."""
     from stsr.cli.reporting import write
 
-    done = write(experiment, records, out, data=data)
+    done = write(experiment, records, out, tables=tables, also=also or (), data=data)
     print(f"The report is {done.report}.\nEpisodes: {done.episodes}.")
 
 

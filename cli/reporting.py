@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from stsr.eval_tasks import records as recording
-from stsr.eval_tasks import viewer
+from stsr.eval_tasks import scienceworld_records, viewer
 from stsr.eval_tasks.replay import find_tasks
 from stsr.generators.declaration import DeclarationError
 from stsr.hub_cards.pins import pin
@@ -18,7 +18,8 @@ from stsr.stats.crossover import CrossoverSpec
 from stsr.stats.frame import Arm
 from stsr.stats.outcomes import cell_id
 from stsr.stats.provenance import COMMAND
-from stsr.stats.report import write_report
+from stsr.stats.report import Episodes, write_report
+from stsr.stats.specs import SPECS
 
 EPISODES = "episodes.html"
 """The page of episodes, beside the report."""
@@ -33,37 +34,64 @@ class Written(NamedTuple):
 
 
 def write(
-    experiment_file: Path, records: Path, out: Path, tables: Sequence[str] = (), data: Path | None = None
+    experiment_file: Path,
+    records: Path,
+    out: Path,
+    *,
+    tables: str = "all",
+    also: Sequence[Path] = (),
+    data: Path | None = None,
 ) -> Written:
     """Writes the report and the page of episodes. Raises DeclarationError if there are no records.
 
-    `tables` are ids of the paper's tables to fill (`stsr.stats.specs.SPECS`), or "all"; `data` is a folder
-    with the data set, for tasks that can be had nowhere else. Without the tasks there are no episodes.
+    `tables` are ids of tables (`stsr.stats.specs.SPECS`) with commas, whose cells must all be there; "all" is
+    every table that the records complete a row of, "none" is none. `also` are further experiments, whose
+    adapters the tables name too. `data` is a folder with the data set, for tasks that are nowhere else.
+    Without the tasks there are no episodes.
     """
-    experiment = read_experiment(experiment_file)
+    wanted = _tables(tables)
+    declared = [read_experiment(file) for file in (experiment_file, *also)]
     files = record_files(records)
+    page, told, shown = _episodes(files, data)
     command = ["stsr", "report", str(experiment_file), "--records", str(records), "--out", str(out)]
-    page, told = _episodes(files, data)
+    command += [] if tables == "all" else ["--tables", tables]
+    command += [word for file in also for word in ("--also", str(file))]
+    command += ["--data", str(data)] if data else []
     provenance = {
-        "Experiment": experiment.title,
-        "Training recipes": ", ".join(dict.fromkeys(f"recipes/{one.recipe}" for one in experiment.trained))
-        or "none",
+        "Experiment": "; ".join(experiment.title for experiment in declared),
+        "Training recipes": ", ".join(_recipes(declared)) or "none",
         "Episodes": told,
-        COMMAND: shlex.join([*command, *(("--data", str(data)) if data else ())]),
+        COMMAND: shlex.join(command),
     }
     report = write_report(
         files,
-        _crossover(experiment),
+        _crossover(declared[0]),
         provenance,
         out,
-        arms=_arms(experiment),
-        tables=tables or experiment.tables,
-        episodes=EPISODES if page else "",
+        arms=list(dict.fromkeys(arm for experiment in declared for arm in _arms(experiment))),
+        tables=wanted,
+        episodes=Episodes(EPISODES, shown) if page else None,
     )
     (out / EPISODES).unlink(missing_ok=True)
     if page:
         (out / EPISODES).write_text(page, encoding="utf-8")
     return Written(report, told)
+
+
+def _tables(asked: str) -> list[str]:
+    """Ids of tables from an option. Raises DeclarationError for an unknown one."""
+    ids = [] if asked == "none" else asked.split(",")
+    unknown = sorted(set(ids) - {"all", *SPECS})
+    if unknown:
+        known = ", ".join(["all", "none", *SPECS])
+        raise DeclarationError(f"unknown tables {', '.join(unknown)}; there are {known}")
+    return ids
+
+
+def _recipes(declared: Sequence[Experiment]) -> list[str]:
+    """The training recipes, in order."""
+    trained = [one for experiment in declared for one in experiment.trained]
+    return list(dict.fromkeys(f"recipes/{one.recipe}" for one in trained))
 
 
 def _crossover(experiment: Experiment) -> CrossoverSpec | None:
@@ -74,9 +102,13 @@ def _crossover(experiment: Experiment) -> CrossoverSpec | None:
     adapters: dict[int, dict[str, str]] = {}
     for one in experiment.trained:
         adapters.setdefault(one.seed, {})[one.training] = one.adapter
-    horizon = experiment.trained[0].horizon or 0
     return CrossoverSpec(
-        horizon=horizon, views=(first, second), adapters=adapters, base=experiment.bases[0].repo
+        horizon=experiment.trained[0].horizon or 0,
+        views=(first, second),
+        adapters=adapters,
+        base=experiment.bases[0].repo,
+        family=experiment.trained[0].family,
+        split=experiment.evaluations[0].split or "test",
     )
 
 
@@ -90,6 +122,7 @@ def _arms(experiment: Experiment) -> list[Arm]:
             adapter=one.adapter,
             trained=one.training,
             trained_horizon=one.horizon,
+            trained_family=one.family,
             seed=one.seed,
             step=one.steps[-1],
         )
@@ -115,22 +148,32 @@ def record_files(folder: Path) -> list[Path]:
     return files
 
 
-def _episodes(files: list[Path], data: Path | None) -> tuple[str, str]:
-    """The page of episodes, and a line about it. The page is "" where the tasks can't be had."""
+def _of_tables(files: Sequence[Path]) -> Iterator[recording.Record]:
+    """The records whose tasks can be replayed: all but ScienceWorld's, whose simulator is elsewhere."""
+    for file in files:
+        with open(file, encoding="utf-8") as lines:
+            simulated = f'"{scienceworld_records.SCHEMA}"' in lines.readline()
+        if not simulated:
+            yield from recording.read([file])
+
+
+def _episodes(files: list[Path], data: Path | None) -> tuple[str, str, frozenset[tuple[str, str]]]:
+    """The page of episodes, a line about it, and the cells on it. The page is "" where tasks can't be had."""
     try:
-        tasks = find_tasks(recording.read(files), data)
+        tasks = find_tasks(_of_tables(files), data)
     except recording.RecordError:
         raise
     except (ValueError, OSError, ImportError) as error:
-        return "", f"not shown, their tasks can't be read: {' '.join(str(error).split())}"
-    album = viewer.collect(recording.read(files), tasks, cell_id)
+        return "", f"not shown, their tasks can't be read: {' '.join(str(error).split())}", frozenset()
+    album = viewer.collect(_of_tables(files), tasks, cell_id)
     if not album.calls:
-        return "", "not shown, no data set holds their tasks"
+        return "", "not shown, no data set holds their tasks", frozenset()
     left_out = (
         f"; {album.missing:,} records are left out, their tasks could not be found" if album.missing else ""
     )
     told = f"{album.calls:,} calls, one at a time, in {EPISODES}{left_out}"
-    return viewer.page(album, "report.html"), told
+    shown = frozenset((cell["id"], cell["kind"]) for cell in album.data["cells"])
+    return viewer.page(album, "report.html"), told, shown
 
 
 def traces(records: Path, out: Path, data: Path | None) -> str:
@@ -138,6 +181,6 @@ def traces(records: Path, out: Path, data: Path | None) -> str:
     from stsr.eval_tasks.traces import export
 
     files = record_files(records)
-    done = export(recording.read(files), find_tasks(recording.read(files), data), cell_id, out)
+    done = export(_of_tables(files), find_tasks(_of_tables(files), data), cell_id, out)
     missing = f" {done.missing:,} are left out: their tasks could not be found." if done.missing else ""
     return f"{out} holds {done.sessions:,} sessions.{missing}"

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 import lm_eval
 import torch
 from lm_eval.tasks import TaskManager
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
+from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase
 
 from stsr.eval_tasks import scienceworld_suite, suite
 from stsr.eval_tasks.journal import Journal
@@ -37,6 +37,7 @@ from stsr.eval_tasks.records import Cell
 from stsr.eval_tasks.shared_prefix import SharedPrefixLM
 from stsr.eval_tasks.suite import HARNESS
 from stsr.eval_tasks.task import SOURCES, StsrTask
+from stsr.hub_cards.bases import PRECISIONS, load_base
 from stsr.hub_cards.pins import Pin, pin
 
 
@@ -99,15 +100,15 @@ def evaluate(
     None among `adapters` is the base alone. With more than one, each has a folder of its own in `out`.
     `sources` says where each data set of the tasks is, as a pair (Hub id or folder, revision) for "workflows"
     and "controls" (and "scienceworld"); a revision of None is the default branch. `run_extension` lets the
-    frozen ScienceWorld extension run. A split of None is each task's own. `dtype` is a torch type such as
-    "bfloat16", or "auto" for the checkpoint's. `workflows` keeps the first so many seeds of each task, `limit`
-    the first so many decisions or episodes. A run that was interrupted continues; `resume=False` refuses to.
+    frozen ScienceWorld extension run. A split of None is each task's own. `dtype` is one of bases.PRECISIONS,
+    or "auto" for the checkpoint's type. `workflows` keeps the first so many seeds of each task, `limit` the
+    first so many decisions or episodes. A run that was interrupted continues; `resume=False` refuses to.
 
     Raises EvaluateError, RecordError (a file of another cell), PinError, DataError, AdapterError or
     PromptTooLongError.
     """
-    if dtype != "auto" and not isinstance(getattr(torch, dtype, None), torch.dtype):
-        raise EvaluateError(f"unknown dtype {dtype!r}; there are auto, float32, bfloat16, float16")
+    if dtype not in ("auto", *PRECISIONS):
+        raise EvaluateError(f"unknown dtype {dtype!r}; there are auto, {', '.join(PRECISIONS)}")
     folders = _folders(adapters, out)
     base = pin(model, model_revision, "model")
     tokenizer = AutoTokenizer.from_pretrained(base.source, revision=base.commit)
@@ -134,7 +135,7 @@ def evaluate(
     if not resume:
         _refuse_begun([job for todo in missing.values() for job in todo])
     if any(missing.values()):
-        network = load_model(base, dtype, device)
+        network: torch.nn.Module = load_base(base, dtype, device)
         # The base alone comes first: an adapter wraps its layers.
         for adapter in sorted(missing, key=lambda adapter: adapter is not None):
             if not missing[adapter]:
@@ -157,7 +158,7 @@ def _folders(adapters: Sequence[Adapter | None], out: Path) -> dict[Adapter | No
         return {adapters[0]: out}
     plain = [adapter.label if adapter else UNTUNED for adapter in adapters]
     labels = [
-        f"{label}@{adapter.revision}" if adapter and plain.count(label) > 1 else label
+        f"{label}@{adapter.revision}" if adapter and adapter.revision and plain.count(label) > 1 else label
         for label, adapter in zip(plain, adapters, strict=True)
     ]
     for label in labels:
@@ -187,15 +188,6 @@ def template_hash(tokenizer: PreTrainedTokenizerBase) -> str:
     if not tokenizer.chat_template:
         raise EvaluateError(f"{tokenizer.name_or_path}: the tokenizer has no chat template")
     return hashlib.sha256(tokenizer.get_chat_template().encode()).hexdigest()[:16]
-
-
-def load_model(base: Pin, dtype: str, device: str) -> torch.nn.Module:
-    """The base alone, in evaluation mode."""
-    loaded = AutoModelForCausalLM.from_pretrained(
-        base.source, revision=base.commit, dtype=getattr(torch, dtype)
-    )
-    network: torch.nn.Module = loaded.to(device).eval()
-    return network
 
 
 def add_adapter(

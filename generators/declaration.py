@@ -58,7 +58,7 @@ def build(kind: type[T], raw: object, where: str) -> T:
 
 
 def convert(hint: Any, value: Any, where: str) -> Any:
-    """`value` as the type `hint`: a scalar, tuple[X, ...], dict[K, V], X | None, Any or a nested dataclass."""
+    """`value` as the type `hint`: scalar, tuple[X, ...], dict[K, V], X | None, Any or nested dataclass."""
     origin, arguments = get_origin(hint), get_args(hint)
     if hint is Any:
         return value

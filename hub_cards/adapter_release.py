@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,10 +40,10 @@ class Verified(NamedTuple):
     """The effect that run.json states."""
 
 
-def run_folders(out: Path) -> Iterator[tuple[str, Path]]:
-    """(revision, folder) of each checkpoint of a finished run before the last, in the order of steps."""
+def _checkpoints(out: Path) -> list[tuple[str, Path]]:
+    """(revision, folder) of each adapter of a finished run before the last, in the order of steps."""
     steps = sorted((out / "steps").glob("step-*"), key=lambda path: int(path.name.rpartition("-")[2]))
-    return ((path.name, path) for path in steps)
+    return [(path.name, path) for path in steps]
 
 
 def publish_run(
@@ -61,10 +60,10 @@ def publish_run(
     if not path.exists():
         raise AdapterError(f"{out} holds no finished run: train into it first")
     repo = repo or str(json.loads(path.read_text(encoding="utf-8"))["adapter"])
-    missing = [step for step, _ in run_folders(out) if not _has(repo, step)]
+    missing = [step for step, _ in _checkpoints(out) if not _has(repo, step)]
     if missing and _has(repo, tag):
         raise AdapterError(f"{repo} has {tag} but no {missing[0]}, which goes before it: use a new tag")
-    folders = [*run_folders(out), (tag, out / "adapter")]
+    folders = [*_checkpoints(out), (tag, out / "adapter")]
     return [
         publish_folder(folder, repo, "model", tag=name, message=f"Adapter, {name}", public=public, yes=yes)
         for name, folder in folders

@@ -123,7 +123,8 @@ def load_strict(
 def _renames(source: str | Path, folder: Path, base: Any) -> dict[str, str] | None:
     """The declared renaming from the class that run.json names to the class of `base`, if there is one."""
     path = folder / RUN
-    trained = json.loads(path.read_text(encoding="utf-8"))["base"].get("class") if path.exists() else None
+    run = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    trained = str(run.get("base", {}).get("class"))
     renames = RENAMES.get((trained, type(base).__name__))
     if renames:
         warnings.warn(

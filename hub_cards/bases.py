@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
 from stsr.hub_cards.pins import Pin
 
-PRECISIONS = ("float32", "bfloat16", "nf4")
+PRECISIONS = ("float32", "bfloat16", "float16", "nf4")
 """nf4: 4-bit NormalFloat with double quantisation, computed in bfloat16."""
 
 

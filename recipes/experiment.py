@@ -237,6 +237,13 @@ class Trained(NamedTuple):
         found = re.search(r"\bh(\d+)\b", self.config)
         return int(found[1]) if found else None
 
+    @property
+    def family(self) -> str:
+        """Family of the training workflows: configs of chains begin with the horizon, others with a name."""
+        if self.horizon is None:
+            return "scienceworld"
+        return "chain" if self.config.startswith("h") else self.config.partition("-h")[0]
+
 
 def recipes_folder() -> Path:
     """The folder of the declared files, in a checkout and in an installed wheel alike."""

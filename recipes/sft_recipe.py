@@ -41,7 +41,7 @@ class Own:
     adapter_dtype: str
     """float32 or bfloat16: type of the adapter's weights, also after a run was resumed."""
     evaluate_in: str
-    """float32, bfloat16 or nf4: precision of the base that the adapter is proved and evaluated on."""
+    """One of bases.PRECISIONS: of the base that the adapter is proved and evaluated on."""
     data: str
     """Data set: a Hub id or a folder with a README.md that declares `configs:`."""
     data_revision: str | None

@@ -38,6 +38,8 @@ from stsr.recipes.sft_recipe import Recipe, TrainError, resolve
 from stsr.recipes.sft_trainer import RecipeTrainer, last_sealed
 
 Json = dict[str, Any]
+VERSIONS = ("torch", "transformers", "trl", "peft", "accelerate", "bitsandbytes")
+"""Packages that make the numbers of a training."""
 
 
 def train(
@@ -114,7 +116,7 @@ def _claim(out: Path, recipe: Recipe, data: Pin, base: Pin, state: PartialState)
         "data_commit": data.revision,
         "base_commit": base.revision,
         "processes": state.num_processes,
-        "versions": {name: version(name) for name in ("torch", "transformers", "trl", "peft", "accelerate")},
+        "versions": {name: version(name) for name in VERSIONS},
     }
     if path.exists():
         there = json.loads(path.read_text(encoding="utf-8"))

@@ -20,9 +20,8 @@ from pathlib import Path
 
 import numpy as np
 
-from stsr.eval_tasks.records import to_json
 from stsr.stats.estimators import FloatArray, difference_of_differences, paired_bootstrap
-from stsr.stats.synthetic import as_record, protocol
+from stsr.stats.synthetic import as_line, protocol
 
 PROMPT = 'a7: {"columns":["id","x","y"],"rows":[[1,-9,4],[2,3,5]]}\n' * 120
 CHARACTERS = 2.2
@@ -55,7 +54,7 @@ def write_records(count: int, folder: Path) -> int:
     with open(folder / "records.jsonl", "w", encoding="utf-8") as stream:
         for row in outcomes:
             prompt = PROMPT[: int(CHARACTERS * (row.tokens or 600))]
-            stream.write(to_json(as_record(row, prompt)) + "\n")
+            stream.write(as_line(row, prompt) + "\n")
     inputs: dict[str, object] = {
         "spec": None,
         "arms": [asdict(arm) for arm in arms],

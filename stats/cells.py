@@ -184,7 +184,8 @@ def group(all_records: Iterable[Record]) -> list[AnyCell]:
 
 
 def from_outcomes(rows: Iterable[Outcome]) -> list[AnyCell]:
-    """Cells of the oracle-prefix and free-run outcomes of tables, in the order of `group`. Raises CellError."""
+    """Cells of oracle-prefix and free-run outcomes, in the order of `group`; not of ScienceWorld. Raises
+    CellError."""
     found: defaultdict[tuple[str, Cell], list[Outcome]] = defaultdict(list)
     for row in rows:
         if row.kind in ("oracle_prefix", "free_run") and row.cell.family != "scienceworld":
@@ -214,7 +215,7 @@ def _oracle_cell(cell: Cell, found: Sequence[Outcome]) -> OracleCell:
     if cell.family in ONE_DECISION:
         asked = {task: list(stages[task]) for task in tasks}
     else:
-        asked = dict.fromkeys(tasks, list(range(1, cell.horizon + 1)))
+        asked = {task: list(range(1, cell.horizon + 1)) for task in tasks}
     missing = [f"{task}#{stage}" for task in tasks for stage in asked[task] if stage not in stages[task]]
     if missing:
         raise CellError(f"{describe(cell)}: {len(missing)} decisions missing: {some(missing)}")

@@ -121,8 +121,8 @@ def build(
 ) -> dict[str, Crossover]:
     """A crossover for each kind that has records: {"free_run": ..., "oracle_prefix": ...}.
 
-    Cells of other horizons, views, families, splits, bases or adapters are left alone. Raises CellError for a missing cell, for
-    two cells of one place (say, two backends), and for cells that cannot be compared.
+    Cells of other horizons, views, families, splits, bases or adapters are left alone. Raises CellError for a
+    missing cell, for two cells of one place (say, two backends), and for cells that cannot be compared.
     """
     used = [cell for cell in cells if belongs(spec, cell.cell)]
     if not used:

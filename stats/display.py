@@ -11,9 +11,10 @@ from collections.abc import Sequence
 
 from stsr.stats.hierarchy import Crossed
 from stsr.stats.metrics import METRICS
+from stsr.stats.numbers import Number
 from stsr.stats.render import Link, Table
 from stsr.stats.specs import Label, TableSpec
-from stsr.stats.tables import Built, Number
+from stsr.stats.tables import Built
 from stsr.stats.words import DASH, p_value, percent, points
 
 HEADS = {
@@ -47,7 +48,9 @@ def tables_of(built: Built, link: Link) -> list[Table]:
             shown = _texts(number, len(_parts(place)))
             line += [*shown, _paper(number)] if place in paper else shown
             first = (
-                link(number.cells[0]) if (number.cells and number.value is not None) or number.text else ""
+                link(number.cells[0], number.kinds[-1])
+                if (number.cells and number.value is not None) or number.text
+                else ""
             )
             targets += [first, *[""] * (len(shown) - 1 + (place in paper))]
         lines.append(tuple(line))

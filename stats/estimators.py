@@ -165,7 +165,7 @@ def sign_flip(
             "pass integer counts, or rng=numpy.random.default_rng(seed) for Monte Carlo"
         )
     else:
-        sums = np.array([(rng.integers(0, 2, sizes.size) * 2 - 1) @ sizes for _ in range(draws)])
+        sums = _random_sums(sizes, draws, rng)
         hits = _tail(sums, np.ones(draws), observed, alternative)
         p, method = (1 + hits) / (1 + draws), f"Monte Carlo sign-flip, {draws} draws, +1 correction"
     p = min(1.0, max(p, SMALLEST_P))
@@ -190,6 +190,13 @@ def _all_sums(sizes: FloatArray) -> FloatArray:
     for size in sizes:
         sums = np.concatenate([sums + size, sums - size])
     return sums
+
+
+def _random_sums(sizes: FloatArray, draws: int, rng: np.random.Generator) -> FloatArray:
+    """[draws] sums of `sizes` under random signs. Bounded memory, as in `paired_bootstrap`."""
+    block = max(1, min(draws, 8_000_000 // sizes.size))
+    counts = [min(block, draws - start) for start in range(0, draws, block)]
+    return np.concatenate([(rng.integers(0, 2, (n, sizes.size)) * 2 - 1) @ sizes for n in counts])
 
 
 def _tail(support: FloatArray, mass: FloatArray, observed: float, alternative: Alternative) -> float:

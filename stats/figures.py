@@ -182,6 +182,7 @@ def save(figure: Figure, stem: Path, caption: str, alt: str) -> Picture:
     """Writes the figure as PNG and SVG, without dates or versions in them."""
     png, svg = stem.with_name(stem.name + ".png"), stem.with_name(stem.name + ".svg")
     figure.savefig(png, dpi=200, metadata={"Software": None})
+    figure.set_layout_engine("none")  # the same layout again
     figure.savefig(svg, metadata={"Date": None, "Creator": None})
     return Picture(png, svg, caption, alt)
 

@@ -9,7 +9,7 @@ many decisions as the others. Rows of models that no arm names are left out and 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,13 +17,15 @@ import pandas as pd
 
 from stsr.eval_tasks.records import Cell
 from stsr.stats.cells import describe, some
-from stsr.stats.outcomes import CellError, Outcome, task_seed, task_variant
+from stsr.stats.outcomes import CellError, Outcome, task_seed
 
 NAMES = {"Qwen/Qwen3-1.7B": "1.7B", "Qwen/Qwen3-8B": "8B", "Qwen/Qwen3.8-27B": "27B"}
 """Base model id -> what the paper calls it."""
 UNTUNED = "untuned"
 BLOCK = 4
 """Stages in a block of Table 14's second part."""
+OUTCOME = tuple(name for name in Outcome._fields if name not in ("cell", "id", "reasons", "file", "line"))
+"""Columns from outcomes; what only links and messages need stays out of the frame."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,8 @@ class Arm:
     """What tables call the training data, for example "short only"; by default `trained`."""
     trained_horizon: int | None = None
     """Horizon of the training workflows."""
+    trained_family: str = "chain"
+    """Family of the training workflows."""
     seed: int | None = None
     """Training seed."""
     step: int | None = None
@@ -79,20 +83,25 @@ def label(outcomes: Sequence[Outcome], arms: Iterable[Arm]) -> Frame:
         raise CellError(f"no record is of a named arm; found: {found}")
     rows = [row for row in outcomes if row.cell in places]
     index = {cell: number for number, cell in enumerate(places)}
-    frame = pd.DataFrame(rows, columns=list(Outcome._fields))
-    frame["cell"] = np.array([index[row.cell] for row in rows], dtype=np.int64)
-    about = pd.DataFrame([{**asdict(cell), **_labels(arm)} for cell, arm in places.items()])
+    number = np.array([index[row.cell] for row in rows], dtype=np.int64)
+    frame = pd.DataFrame({name: [getattr(row, name) for row in rows] for name in OUTCOME})
+    frame["cell"] = number
+    for name in ("kind", "task", "fingerprint", "bin"):
+        frame[name] = frame[name].astype("category")
+    _check(frame, list(places))
+    about = pd.DataFrame([_labels(cell, arm) for cell, arm in places.items()])
     for name in about.columns:
         # Codes rather than strings: two hundred thousand rows share some hundred cells.
-        frame[name] = pd.Categorical.from_codes(*_coded(about[name].to_numpy()[frame["cell"]]))
-    tasks = {task: (task_seed(task), task_variant(task)) for task in frame["task"].unique()}
-    frame["task_seed"] = frame["task"].map({task: seed for task, (seed, _) in tasks.items()})
-    frame["variant"] = frame["task"].map({task: variant for task, (_, variant) in tasks.items()})
-    frame["block"] = ((frame["stage"] - 1) // BLOCK * BLOCK + 1).map(lambda first: f"{first}–{first + 3}")
-    frame["condition"] = _conditions(frame)
-    frame["matched"] = frame["trained_horizon"].astype(int) == frame["horizon"].astype(int)
-    _check(frame, list(places))
-    return Frame(frame, list(places))
+        frame[name] = _of_codes(about[name], number)
+    tasks = pd.Series(frame["task"].cat.categories)
+    frame["task_seed"] = tasks.map(task_seed).to_numpy()[frame["task"].cat.codes]
+    first = (frame["stage"] - 1) // BLOCK * BLOCK + 1
+    blocks = {start: f"{start}–{start + BLOCK - 1}" for start in first.unique()}
+    frame["block"] = first.map(blocks).astype("category")
+    if frame["bin"].cat.categories.any():
+        binned = frame["condition"].astype(str).where(frame["bin"] == "", frame["bin"].astype(str))
+        frame["condition"] = binned.astype("category")
+    return Frame(frame.drop(columns=["fingerprint", "bin"]), list(places))
 
 
 def unnamed(outcomes: Sequence[Outcome], arms: Iterable[Arm]) -> list[Cell]:
@@ -124,8 +133,19 @@ def _arm_of(cell: Cell, arms: Sequence[Arm]) -> Arm | None:
     return found[0] if found else None
 
 
-def _labels(arm: Arm) -> dict[str, object]:
+def _labels(cell: Cell, arm: Arm) -> dict[str, object]:
+    """What tables group by: a control's condition is its view unless the cell says otherwise, and
+    ScienceWorld's pilot counts as a split."""
+    simulated = cell.family == "scienceworld"
+    whole = cell.condition in ("", "choice", "matched-error") or simulated
+    family_and_horizon = (arm.trained_family, arm.trained_horizon)
     return {
+        "family": cell.family,
+        "horizon": cell.horizon,
+        "split": cell.condition if simulated and cell.condition else cell.split,
+        "view": "compact" if simulated and cell.view.startswith("compact") else cell.view,
+        "condition": cell.view if whole else cell.condition,
+        "matched": family_and_horizon == (cell.family, cell.horizon),
         "base": arm.shown,
         "trained": arm.trained,
         "training": arm.training or arm.trained,
@@ -136,18 +156,10 @@ def _labels(arm: Arm) -> dict[str, object]:
     }
 
 
-def _coded(values: np.ndarray[Any, Any]) -> tuple[Any, Any]:
-    codes, categories = pd.factorize(values, sort=False)
-    return codes, categories
-
-
-def _conditions(frame: pd.DataFrame) -> pd.Series[str]:
-    """What a control family varies: its view, or the variant of its tasks."""
-    family = frame["family"].astype(str)
-    by_variant = family.isin(["state-load", "scienceworld"])
-    number = frame["variant"].str.rsplit("-", n=1).str[-1]
-    condition = frame["view"].astype(str).where(~by_variant, frame["variant"])
-    return condition.where(family != "distractors", number + " distractor(s)")
+def _of_codes(by_cell: pd.Series, number: np.ndarray[Any, Any]) -> pd.Categorical:
+    """The label of each row, from that of each cell."""
+    codes, categories = pd.factorize(by_cell.to_numpy(), sort=False)
+    return pd.Categorical.from_codes(codes[number], categories)
 
 
 def _check(frame: pd.DataFrame, cells: Sequence[Cell]) -> None:
@@ -155,7 +167,9 @@ def _check(frame: pd.DataFrame, cells: Sequence[Cell]) -> None:
     twice = frame[frame.duplicated(place)]
     if len(twice):
         first, cell = twice.iloc[0], cells[twice.iloc[0]["cell"]]
-        raise CellError(f"{first['id']}: {first['task']} stage {first['stage']} twice in {describe(cell)}")
+        raise CellError(
+            f"{first['kind']} of {first['task']} stage {first['stage']} twice in {describe(cell)}"
+        )
     counts = frame.groupby(["kind", "cell", "task"], observed=True).size()
     most = counts.groupby(level=["kind", "cell"]).transform("max")
     for kind, number, _ in counts[counts < most].index[:1]:
@@ -166,9 +180,15 @@ def _check(frame: pd.DataFrame, cells: Sequence[Cell]) -> None:
                 f"{kind} {describe(cell)}: decisions missing: tasks with fewer than "
                 f"{most.loc[kind, number].max()}: {some([f'{task} has {n}' for task, n in fewer.items()])}"
             )
-    definitions = frame.drop_duplicates(["data", "task", "fingerprint"])
-    two = definitions[definitions.duplicated(["data", "task"], keep=False)]
-    if len(two):
-        first = two.iloc[0]
-        found = sorted(set(two.loc[two["task"] == first["task"], "fingerprint"]))
-        raise CellError(f"{first['task']} of {first['data']} has fingerprints {some(found)}")
+    _check_definitions(frame, cells)
+
+
+def _check_definitions(frame: pd.DataFrame, cells: Sequence[Cell]) -> None:
+    """A task of a data set is one task, whatever its cell."""
+    known: dict[tuple[str, str], str] = {}
+    places = frame.drop_duplicates(["cell", "task", "fingerprint"])
+    for number, task, fingerprint in places[["cell", "task", "fingerprint"]].itertuples(index=False):
+        data = cells[number].data
+        other = known.setdefault((data, task), fingerprint)
+        if other != fingerprint:
+            raise CellError(f"{task} of {data} has fingerprints {some(sorted((other, fingerprint)))}")

@@ -9,16 +9,19 @@ counts; what is counted as if independent says so.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from stsr.stats import pairs
 from stsr.stats.cells import POST_4
 from stsr.stats.estimators import FloatArray, recovery, wilson
 from stsr.stats.results import GIVEN_ADAPTERS, GIVEN_PROBES, NO_NULL, Proportion
 
 EPISODES = ("free_run", "matched_error")
+PAIRED = ("oracle_prefix", "free_run")
 
 
 class Mean(NamedTuple):
@@ -116,6 +119,18 @@ def _mean(column: str, unit: str) -> Callable[[pd.DataFrame], Value]:
     return mean
 
 
+def _clipped(frame: pd.DataFrame) -> Value:
+    return _mean("score", "task")(frame.assign(score=frame["score"].astype(float).clip(lower=0)))
+
+
+def _rho(column: str) -> Callable[[pd.DataFrame], Value]:
+    def rho(frame: pd.DataFrame) -> Value:
+        found = pairs.rho(frame, column)
+        return Mean(found.rho, found.n, pairs.UNIT, found.method, pairs.GIVEN)
+
+    return rho
+
+
 def _progress(frame: pd.DataFrame) -> Value:
     shares = frame["verified"].to_numpy(dtype=np.float64) / frame["horizon"].to_numpy(dtype=np.float64)
     mean = 100 * float(shares.mean()) if shares.size else None
@@ -143,6 +158,13 @@ METRICS = {
     "increase": Metric("later score increase", EPISODES, _increase, "count"),
     "no_rejection": Metric("calls not rejected", EPISODES, _no_rejection, "percent"),
     "score": Metric("mean score", EPISODES, _mean("score", "task"), "number"),
+    "clipped": Metric("mean score, failures at least 0", EPISODES, _clipped, "number"),
+    "high": Metric("success, local ≥ 80%", PAIRED, partial(pairs.success_where, high=True), "count"),
+    "low": Metric("success, local < 80%", PAIRED, partial(pairs.success_where, high=False), "count"),
+    "rho_success": Metric("rho with success", PAIRED, _rho("success"), "number"),
+    "rho_score": Metric("rho with score", PAIRED, _rho("score"), "number"),
+    "clean_pairs": Metric("clean paths", PAIRED, pairs.clean, "count"),
+    "clean_success": Metric("clean and success", PAIRED, pairs.clean_success, "count"),
 }
 """Every metric that a table may name. `clean` pairs as all-or-nothing, see `tables`."""
 

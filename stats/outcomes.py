@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from stsr.eval_tasks.records import Cell
 
-TASK_ID = re.compile(r"^[^/]+/(\d+)(?:~(.+))?$")
+TASK_ID = re.compile(r"^[^/]+/(\d+)(?:~.+)?$")
 """family-hH/seed or family-hH/seed~variant (generators.tasks.Task.id)."""
 
 
@@ -75,23 +75,10 @@ def task_seed(task: str) -> int:
     >>> task_seed("state-load-h8/127003~4x16")
     127003
     """
-    return int(_parts(task)[1])
-
-
-def task_variant(task: str) -> str:
-    """The variant in a task id, "" if it has none.
-
-    >>> task_variant("state-load-h8/127003~4x16"), task_variant("chain-h4/62000")
-    ('4x16', '')
-    """
-    return _parts(task)[2] or ""
-
-
-def _parts(task: str) -> re.Match[str]:
     match = TASK_ID.match(task)
     if not match:
         raise CellError(f"task id {task!r} is not family-hH/seed or family-hH/seed~variant")
-    return match
+    return int(match[1])
 
 
 def cell_id(cell: Cell) -> str:
@@ -105,8 +92,9 @@ def cell_id(cell: Cell) -> str:
 
 
 def outcome(record: Any) -> Outcome:
-    """The row of a record of `eval_tasks.records` or `eval_tasks.scienceworld_records`, or of anything with the
-    same fields. Raises CellError, naming the id, unless its values are whole and in range.
+    """The row of a record of `records` or `scienceworld_records`, or of anything with the same fields.
+
+    Raises CellError, naming the id, unless its values are whole and in range.
     """
     return _BRANCHES[record.kind](record)
 

@@ -9,6 +9,7 @@ import hashlib
 import os
 import platform
 import shlex
+from collections import Counter
 from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
@@ -16,7 +17,7 @@ from pathlib import Path
 from stsr.eval_tasks.records import Cell
 from stsr.stats.cells import describe
 from stsr.stats.outcomes import Outcome, cell_id
-from stsr.stats.render import Table
+from stsr.stats.render import Link, Table
 from stsr.stats.sections import Section
 from stsr.stats.words import DASH
 
@@ -29,7 +30,7 @@ def provenance_section(
     outcomes: Sequence[Outcome],
     used: Sequence[tuple[str, Cell]],
     provenance: dict[str, str],
-    episodes: str,
+    link: Link,
 ) -> Section:
     """Where each number comes from: data, base, adapters, files and versions, and how to compute it again."""
     cells = list(dict.fromkeys(cell for _, cell in used))
@@ -48,12 +49,13 @@ def provenance_section(
     places = dict.fromkeys((row.kind, row.cell) for row in outcomes)
     unused = [f"{kind} {describe(cell)}" for kind, cell in places if (kind, cell) not in set(used)]
     names = _names(paths)
+    lines = Counter(row.file for row in outcomes)
     note = f"Cells in the files that this report does not use: {'; '.join(unused) or 'none'}."
     table = Table("Sources", ("what", "value"), tuple(rows), note, 2)
     files = Table(
         "Record files",
         ("file", "lines", "SHA-256"),
-        tuple((name, *_file_facts(path)) for name, path in zip(names, paths, strict=True)),
+        tuple((n, str(lines[str(p)]), _sha256(p)) for n, p in zip(names, paths, strict=True)),
         "One line is one decision or one episode, with its prompt, output and verdict.",
         3,
     )
@@ -63,34 +65,39 @@ def provenance_section(
         id="provenance",
         title="Where each number comes from",
         paragraphs=("To compute it again from the record files:",),
-        tables=(table, files, _cell_records(outcomes, used, by_path, episodes)),
+        tables=(table, files, _cell_records(outcomes, used, by_path, link)),
         command=provenance.get(COMMAND, command),
     )
 
 
 def _cell_records(
-    outcomes: Sequence[Outcome], used: Sequence[tuple[str, Cell]], names: dict[str, str], episodes: str
+    outcomes: Sequence[Outcome], used: Sequence[tuple[str, Cell]], names: dict[str, str], link: Link
 ) -> Table:
     """Where the decisions and episodes of each cell stand; numbers link here unless there is a viewer."""
     found: dict[tuple[str, Cell], list[Outcome]] = {place: [] for place in used}
     for row in outcomes:
         if (row.kind, row.cell) in found:
             found[row.kind, row.cell].append(row)
-    rows, anchors, links, seen = [], [], [], set()
+    rows, anchors, links = [], [], []
     for (kind, cell), records in found.items():
-        spans = []
-        for file in dict.fromkeys(row.file for row in records):
-            lines = [row.line for row in records if row.file == file]
-            spans.append(f"{names[file]}:{min(lines)}–{max(lines)}")
+        lines: dict[str, list[int]] = {}
+        for row in records:
+            lines.setdefault(row.file, []).append(row.line)
+        spans = [f"{names[file]}:{min(of)}–{max(of)}" for file, of in lines.items()]
         id = cell_id(cell)
         ids = f"{records[0].id} … {records[-1].id}"
         rows.append((id, f"{kind} {describe(cell)}", str(len(records)), "; ".join(spans), ids))
-        anchors.append(f"cell-{id}" if id not in seen else f"cell-{id}-{kind}")
-        seen.add(id)
-        links.append((f"{episodes}#cell={id}" if episodes else "", "", "", "", ""))
+        anchors.append(anchor(id, kind))
+        target = link(id, kind)
+        links.append(("" if target.startswith("#") else target, "", "", "", ""))
     note = "Lines count from 1; the ids are those of the first and the last record."
     head = ("cell", "what", "records", "file and lines", "ids")
     return Table("Records of each cell", head, tuple(rows), note, 5, tuple(links), tuple(anchors))
+
+
+def anchor(cell: str, kind: str) -> str:
+    """The id of a cell's line in the table of records."""
+    return f"cell-{cell}-{kind}"
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
@@ -100,14 +107,9 @@ def _names(paths: Sequence[Path]) -> list[str]:
     return [path.relative_to(root).as_posix() for path in full]
 
 
-def _file_facts(path: Path) -> tuple[str, str]:
-    """Number of lines and SHA-256, read a mebibyte at a time: record files may be larger than memory."""
-    digest, lines = hashlib.sha256(), 0
+def _sha256(path: Path) -> str:
     with open(path, "rb") as stream:
-        while part := stream.read(1 << 20):
-            digest.update(part)
-            lines += part.count(b"\n")
-    return str(lines), digest.hexdigest()
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _versions() -> list[str]:

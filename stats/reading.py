@@ -77,19 +77,26 @@ def _explained(line: bytes, where: str, error: Exception) -> RecordError:
     return RecordError(f"{where}: not a record: {error}")
 
 
-def _light(record: type, tag: dict[str, str] | None = None, **types: Any) -> Any:
-    """The dataclass `record` as a type to decode; its long fields are raw, and `types` replace others."""
-    tag = tag or {}
-    own = {"kind": tag["tag"]} if tag else {}
+def _light(record: type, kind: str = "", **types: Any) -> Any:
+    """The dataclass `record` as a type to decode; its long fields are raw, and `types` replace others.
+
+    With a `kind`, that is the tag that chooses it among the others.
+    """
     hints = get_type_hints(record) | dict.fromkeys(SKIPPED, msgspec.Raw) | types
-    made: list[tuple[Any, ...]] = []
+    made: list[Any] = []
     for field in fields(record):
         required = field.name in types or (field.default is MISSING and field.default_factory is MISSING)
         default = msgspec.Raw() if field.name in SKIPPED else field.default
-        if field.name != tag.get("tag_field"):
+        if field.name != "kind":
             made.append((field.name, hints[field.name], *(() if required else (default,))))
     return msgspec.defstruct(
-        record.__name__, made, namespace=own, kw_only=True, forbid_unknown_fields=True, **tag
+        record.__name__,
+        made,
+        namespace={"kind": kind},
+        tag_field="kind" if kind else None,
+        tag=kind or None,
+        kw_only=True,
+        forbid_unknown_fields=True,
     )
 
 
@@ -97,7 +104,7 @@ def _lights(record: type, turn: Any, schema: Sequence[str]) -> list[Any]:
     """A type for each kind of a record."""
     types = {name: of for name, of in (("turn", turn), ("turns", list[turn])) if name in _names(record)}
     return [
-        _light(record, {"tag_field": "kind", "tag": kind}, schema=Literal[*schema], **types)
+        _light(record, kind, schema=Literal[*schema], **types)
         for kind in get_args(get_type_hints(record)["kind"])
     ]
 

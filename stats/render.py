@@ -37,8 +37,8 @@ SPECIAL = str.maketrans(
 )
 
 
-Link = Callable[[str], str]
-"""Cell id -> what to link to."""
+Link = Callable[[str, str], str]
+"""Cell id and kind of outcomes -> what to link to."""
 
 
 @dataclass(frozen=True)

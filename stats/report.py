@@ -3,7 +3,7 @@
     python -m stsr.stats.report --inputs inputs.json --out report records/*.jsonl
 
 `inputs.json` is {"spec": {"horizon", "views", "adapters", "base"} or null, "arms": [{"model", "adapter",
-...}], "tables": ["table-3", ...] or ["all"], "episodes": "episodes.html" or "", "provenance": {name: value}}.
+...}], "tables": ["table-3", ...] or ["all"], "provenance": {name: value}}, and may name a page of episodes.
 Every report leaves its own beside it, so the command printed at its end recomputes it. The folder is a static
 Space: its README.md names the page.
 
@@ -15,30 +15,27 @@ from __future__ import annotations
 
 import argparse
 import base64
-import csv
-import io
 import json
 import os
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from stsr.eval_tasks.records import Cell
 from stsr.stats import curves, figures
-from stsr.stats.cells import AnyCell, OracleCell, from_outcomes
+from stsr.stats.cells import from_outcomes
 from stsr.stats.crossover import Crossover, CrossoverSpec, belongs, build
 from stsr.stats.curves import Effect
 from stsr.stats.frame import Arm, arms_from, label
 from stsr.stats.outcomes import CellError, Outcome, cell_id
-from stsr.stats.provenance import provenance_section
+from stsr.stats.provenance import anchor, provenance_section
 from stsr.stats.reading import read
 from stsr.stats.render import Link, html, latex, markdown
-from stsr.stats.results import Proportion
 from stsr.stats.sections import (
     PAPER,
     Section,
@@ -52,15 +49,17 @@ from stsr.stats.sections import (
 from stsr.stats.specs import SPECS
 from stsr.stats.tables import Built
 from stsr.stats.tables import build as build_table
-from stsr.stats.tidy import of_crossover, tidy
+from stsr.stats.tidy import crossover_csv, of_crossover, tidy
 from stsr.stats.topics import topic_sections
 
-COLUMNS = (
-    *("kind", "seed", "trained_on", "tested_on", "adapter", "adapter_revision"),
-    *("unit", "k", "n", "percent", "low", "high", "level"),
-    *("post4_k", "post4_n", "clean_k", "clean_n"),
-    *("progress_percent", "mean_calls", "rejection_k", "recovery_k", "recovery_n"),
-)
+
+class Episodes(NamedTuple):
+    """A page that shows recorded calls, beside the report."""
+
+    page: str
+    """Its address, relative to the report."""
+    cells: frozenset[tuple[str, str]]
+    """Id and kind of the cells on it. Numbers of other cells link to the report's table of records."""
 
 
 def write_report(
@@ -71,15 +70,16 @@ def write_report(
     *,
     arms: Sequence[Arm] = (),
     tables: Sequence[str] = (),
-    episodes: str = "",
+    episodes: Episodes | None = None,
 ) -> Path:
     """Writes the page, its Markdown, LaTeX, CSV, inputs and figures into `out`; returns the page.
 
     `spec` is a crossover to report in full, or None. `tables` are ids of `specs.SPECS`: a cell that one of
     them lacks is an error; "all" makes every table that the records complete a row of. `arms` label adapters;
-    by default those of `spec`. `episodes` is the address of an episode viewer, relative to the page.
-    `provenance` adds rows to the table of where the numbers come from; what the records say is read from
-    them. Raises CellError or RecordError, ValueError for an unknown table, and then writes nothing.
+    by default those of `spec`. `provenance` adds rows to the table of where the numbers come from; what the
+    records say is read from them.
+
+    Raises CellError or RecordError, ValueError for an unknown table, and then writes nothing.
     """
     if spec is None and not tables:
         raise ValueError("nothing to report: give a crossover or tables")
@@ -87,6 +87,8 @@ def write_report(
     crossovers = _crossovers(spec, outcomes)
     arms = arms or (_arms(spec) if spec else ())
     built = _tables(outcomes, arms, tables)
+    if not built and not crossovers:
+        raise CellError("the records complete no row of any table")
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out, prefix=".report-") as temporary:
         draft = Path(temporary)
@@ -97,7 +99,7 @@ def write_report(
         if crossovers:
             sections.append(paper_section(next(iter(crossovers.values()))))
         used = _used(outcomes, crossovers, built)
-        sections.append(provenance_section(records, outcomes, used, provenance, episodes))
+        sections.append(provenance_section(records, outcomes, used, provenance, link))
         numbers = [n for crossover in crossovers.values() for n in of_crossover(crossover)]
         numbers += [n for one in built for n in one.numbers]
         page = {**_words(spec, crossovers, built), "sections": sections}
@@ -105,14 +107,14 @@ def write_report(
             "spec": asdict(spec) if spec else None,
             "arms": [asdict(arm) for arm in arms],
             "tables": list(tables),
-            "episodes": episodes,
+            "episodes": {"page": episodes.page, "cells": sorted(episodes.cells)} if episodes else None,
             "provenance": provenance,
         }
         (draft / "numbers.csv").write_text(
             tidy(numbers).to_csv(index=False, lineterminator="\n"), encoding="utf-8"
         )
         if crossovers:
-            (draft / "crossover.csv").write_text(_csv(crossovers), encoding="utf-8")
+            (draft / "crossover.csv").write_text(crossover_csv(crossovers), encoding="utf-8")
         (draft / "inputs.json").write_text(json.dumps(inputs, indent=2) + "\n", encoding="utf-8")
         (draft / "tables").mkdir()
         for table in (table for section in sections for table in section.tables if table.id):
@@ -134,7 +136,14 @@ def _crossovers(spec: CrossoverSpec | None, outcomes: Sequence[Outcome]) -> dict
 def _arms(spec: CrossoverSpec) -> list[Arm]:
     """The crossover's adapters and its base as arms."""
     return [Arm(spec.base)] + [
-        Arm(spec.base, adapter=adapter, trained=view, trained_horizon=spec.horizon, seed=seed)
+        Arm(
+            spec.base,
+            adapter=adapter,
+            trained=view,
+            trained_horizon=spec.horizon,
+            trained_family=spec.family,
+            seed=seed,
+        )
         for seed, pair in spec.adapters.items()
         for view, adapter in pair.items()
     ]
@@ -150,27 +159,31 @@ def _tables(outcomes: Sequence[Outcome], arms: Sequence[Arm], tables: Sequence[s
     frame = label(outcomes, arms)
     wanted = [spec for id, spec in SPECS.items() if "all" in tables or id in tables]
     found = [build_table(spec, frame, strict=spec.id in tables) for spec in wanted]
-    made = [one for one in found if one is not None]
-    if not made:
-        raise CellError("the records complete no row of any table")
-    return made
+    return [one for one in found if one is not None]
 
 
-def _linker(episodes: str) -> Link:
-    """Links a number to its episodes in the viewer, or to the line of this page that names its records."""
-    return lambda cell: f"{episodes}#cell={cell}" if episodes else f"#cell-{cell}"
+def _linker(episodes: Episodes | None) -> Link:
+    """Links a number to its own calls on the page of episodes, or to the line here that names its records."""
+
+    page, cells = episodes or ("", frozenset())
+
+    def link(cell: str, kind: str) -> str:
+        shown = (cell, kind) in cells
+        return f"{page}#cell={cell}&kind={kind}" if shown else f"#{anchor(cell, kind)}"
+
+    return link
 
 
 def _used(
     outcomes: Sequence[Outcome], crossovers: dict[str, Crossover], built: Sequence[Built]
 ) -> list[tuple[str, Cell]]:
     """(kind, cell) of what the report counts, in the order of the records."""
-    ids = {id for one in built for number in one.numbers for id in number.cells}
-    kinds = {kind for one in built for kind in one.spec.kinds}
-    own = {(cell.kind, cell.cell) for crossover in crossovers.values() for cell in crossover.all_cells()}
+    numbers = [number for one in built for number in one.numbers]
+    own = {(kind, id) for number in numbers for kind in number.kinds for id in number.cells}
+    own |= {(cell.kind, cell_id(cell.cell)) for one in crossovers.values() for cell in one.all_cells()}
     places = dict.fromkeys((row.kind, row.cell) for row in outcomes)
     named = {cell: cell_id(cell) for _, cell in places}
-    return [(k, cell) for k, cell in places if (k, cell) in own or (k in kinds and named[cell] in ids)]
+    return [(kind, cell) for kind, cell in places if (kind, named[cell]) in own]
 
 
 def _crossover_sections(crossovers: dict[str, Crossover], folder: Path, link: Link) -> list[Section]:
@@ -245,55 +258,6 @@ def _inline(svg: Path) -> str:
     return "data:image/svg+xml;base64," + base64.b64encode(svg.read_bytes()).decode("ascii")
 
 
-def _csv(crossovers: dict[str, Crossover]) -> str:
-    """One row a cell; what is undefined, or belongs to the other kind, is empty."""
-    stream = io.StringIO()
-    writer = csv.DictWriter(stream, COLUMNS, restval="", lineterminator="\n")
-    writer.writeheader()
-    for crossover in crossovers.values():
-        for seed in crossover.seeds:
-            for (train, test), cell in seed.cells.items():
-                writer.writerow({"seed": seed.seed, "trained_on": train, "tested_on": test, **_row(cell)})
-        for test, cell in crossover.untuned.items():
-            writer.writerow({"trained_on": "untuned", "tested_on": test, **_row(cell)})
-    return stream.getvalue()
-
-
-def _row(cell: AnyCell) -> dict[str, object]:
-    head = cell.headline
-    row: dict[str, object] = {
-        "kind": cell.kind,
-        "adapter": cell.cell.adapter,
-        "adapter_revision": cell.cell.adapter_revision,
-        "unit": head.unit,
-        "level": head.level,
-        **_counts("", head),
-        "percent": _four(head.estimate),
-        "low": _four(head.low),
-        "high": _four(head.high),
-    }
-    if isinstance(cell, OracleCell):
-        oracle = cell.metrics()
-        return {**row, **_counts("post4_", oracle.post4), **_counts("clean_", oracle.clean_path)}
-    free = cell.metrics()
-    return {
-        **row,
-        "progress_percent": _four(free.progress),
-        "mean_calls": f"{free.calls:.4f}",
-        "rejection_k": free.rejection.k,
-        **_counts("recovery_", free.recovery),
-    }
-
-
-def _counts(prefix: str, proportion: Proportion | None) -> dict[str, object]:
-    return {} if proportion is None else {f"{prefix}k": proportion.k, f"{prefix}n": proportion.n}
-
-
-def _four(value: float | None) -> str:
-    """A fraction in percent with four decimals, or nothing."""
-    return "" if value is None else f"{100 * value:.4f}"
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Command line: see the head of this file."""
     parser = argparse.ArgumentParser(
@@ -312,7 +276,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             options.out,
             arms=arms_from(inputs.get("arms", [])),
             tables=inputs.get("tables", []),
-            episodes=inputs.get("episodes", ""),
+            episodes=_episodes(inputs.get("episodes")),
         )
     )
 
@@ -323,7 +287,13 @@ def _spec(raw: dict[str, Any]) -> CrossoverSpec:
         views=tuple(raw["views"]),
         adapters={int(seed): pair for seed, pair in raw["adapters"].items()},
         base=raw["base"],
+        family=raw["family"],
+        split=raw["split"],
     )
+
+
+def _episodes(raw: dict[str, Any] | None) -> Episodes | None:
+    return Episodes(raw["page"], frozenset((id, kind) for id, kind in raw["cells"])) if raw else None
 
 
 if __name__ == "__main__":

@@ -116,8 +116,9 @@ def _places(crossover: Crossover) -> list[tuple[tuple[str, str, str], AnyCell]]:
 
 def _links(crossover: Crossover, width: int, link: Link) -> tuple[tuple[str, ...], ...]:
     """A link to the records of each row's cell, on the first number after its place."""
-    before, after = len(PLACE), width - len(PLACE) - 1
-    return tuple((*[""] * before, link(cell_id(c.cell)), *[""] * after) for _, c in _places(crossover))
+    before, after = [""] * len(PLACE), [""] * (width - len(PLACE) - 1)
+    targets = [link(cell_id(cell.cell), cell.kind) for _, cell in _places(crossover)]
+    return tuple((*before, target, *after) for target in targets)
 
 
 def _free_run_cells(crossover: Crossover, link: Link) -> Table:

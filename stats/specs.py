@@ -18,7 +18,7 @@ from stsr.stats.results import Alternative
 Label = str | int | bool
 LABELS = (
     *("base", "training", "trained", "trained_horizon", "seed", "step", "family", "split", "horizon", "view"),
-    *("variant", "condition", "block", "contrast"),
+    *("condition", "block", "contrast"),
 )
 """Columns of the frame, and "contrast", that tables may group by; also the tidy frame's label columns."""
 

@@ -13,7 +13,9 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any, NamedTuple
 
+from stsr.eval_tasks import records, scienceworld_records
 from stsr.eval_tasks.records import Cell, DecisionRecord, EpisodeRecord, Record, Turn
+from stsr.eval_tasks.scienceworld_records import ActionTurn, FreeRunRecord, LocalRecord
 from stsr.generators.controls import TOOL_PAIRS
 from stsr.stats.frame import NAMES, Arm
 from stsr.stats.metrics import METRICS
@@ -21,8 +23,12 @@ from stsr.stats.outcomes import Outcome
 from stsr.stats.specs import LABELS, SPECS, TableSpec
 
 MODELS = {name: model for model, name in NAMES.items()}
-SCIENCE_STATES = {"short": 208, "medium": 315, "long": 519, "held_out": 1042, "development": 440}
+SCIENCE_STATES = {"short": 208, "medium": 315, "long": 519, "test": 1042, "development": 440}
 """Reference states a training seed (appendix F)."""
+DISTRACTORS = {"one-distractor": "one", "one": "one", "three": "three"}
+"""Condition of a cell -> how many, as variants of tasks spell it."""
+COVERED = ("table-9", "section-4.7")
+"""Tables over the outcomes of table 29."""
 DEFAULT_SEED, CHOICE_SEED = 20260910, 20261001
 
 
@@ -50,7 +56,7 @@ def for_table(spec: TableSpec, scale: int = 1) -> tuple[list[Outcome], list[Arm]
 
 
 def protocol(scale: int = 1) -> tuple[list[Outcome], list[Arm]]:
-    """Oracle-prefix and free-run outcomes of every table but ScienceWorld's, each cell once, and the arms.
+    """Outcomes of every table, each cell once, and the arms.
 
     Where two tables share a cell, the first one's counts stand.
     """
@@ -58,7 +64,7 @@ def protocol(scale: int = 1) -> tuple[list[Outcome], list[Arm]]:
     arms: dict[tuple[str, str, str], Arm] = {}
     claimed: dict[str, str] = {}
     for spec in SPECS.values():
-        if spec.topic == "ScienceWorld" or "block" in spec.columns:
+        if spec.id in COVERED or "block" in spec.columns:
             continue
         for place in places(spec):
             key = (place.arm.model, place.arm.adapter, place.arm.adapter_revision)
@@ -67,8 +73,7 @@ def protocol(scale: int = 1) -> tuple[list[Outcome], list[Arm]]:
             arms[key] = replace(known, step=step, final=final, training="")
             for row in _outcomes(spec, place, scale):
                 where = f"{row.kind} {row.cell} {place.condition}"
-                recorded = row.kind in ("oracle_prefix", "free_run")
-                if recorded and claimed.setdefault(where, spec.id) == spec.id:
+                if claimed.setdefault(where, spec.id) == spec.id:
                     found[f"{row.kind} {row.cell} {row.id}"] = row
     return list(found.values()), list(arms.values())
 
@@ -95,7 +100,7 @@ def _place(spec: TableSpec, labels: dict[str, Any], values: dict[str, Any], numb
     regime = labels.get("training", next(iter(spec.named), ""))
     at = {**where, **spec.named.get(regime, {}), **labels}
     condition = str(at.get("condition", ""))
-    family = "distractors" if "distractor" in condition else str(at.get("family", "chain"))
+    family = "distractors" if condition in DISTRACTORS else str(at.get("family", "chain"))
     horizon = 0 if family == "scienceworld" else at.get("horizon", _horizon(family))
     trained = at.get("trained", "untuned")
     if family == "scienceworld" and trained == "untuned" and "training" in labels:
@@ -109,6 +114,7 @@ def _place(spec: TableSpec, labels: dict[str, Any], values: dict[str, Any], numb
         trained=trained,
         training=labels.get("training", "") if not spec.named else "",
         trained_horizon=None if trained == "untuned" else trained_horizon,
+        trained_family=family if family in ("choice", "scienceworld") else "chain",
         seed=seed + number if seed else None,
         step=at.get("step"),
         final="step" not in at,
@@ -121,6 +127,8 @@ def _place(spec: TableSpec, labels: dict[str, Any], values: dict[str, Any], numb
     by_view = family in ("interface", "padding")
     view = condition if by_view and condition else at.get("view", "full")
     cell = _cell(arm, family, str(at.get("split", "test")), horizon, view)
+    if family in ("state-load", "distractors"):
+        cell = replace(cell, condition=condition)
     return Place(arm, cell, condition, values, number if "seed" in spec.pool else None)
 
 
@@ -215,7 +223,7 @@ def _tasks(place: Place, scale: int) -> Iterator[tuple[str, int]]:
         for stage in range(1, SCIENCE_STATES[key] * scale + 1):
             yield f"scienceworld-h0/0~{condition or 'all'}", stage
     elif family == "distractors":
-        number = condition.split(" ")[0]
+        number = DISTRACTORS[condition]
         first, seeds = (10000, 20) if "tokens" in place.values else (30000, 10)
         for seed in range(first, first + seeds * scale):
             for a, b in TOOL_PAIRS:
@@ -293,8 +301,9 @@ def _score(values: dict[str, Any], n: int) -> list[float | None]:
 def _row(place: Place, kind: str, task: str, stage: int, **values: Any) -> Outcome:
     name = f"{task}#{stage}@{place.cell.view}" if stage else f"{task}@{place.cell.view}"
     return Outcome(
-        kind=kind, cell=place.cell, id=name, task=task, fingerprint=f"fp-{task}", stage=stage, **values
-    )
+        kind=kind, cell=place.cell, id=name, task=task, fingerprint=f"fp-{task}", stage=stage,
+        bin=place.condition if place.cell.family == "scienceworld" else "", **values,
+    )  # fmt: skip
 
 
 def _count(text: Any) -> tuple[int, int]:
@@ -326,8 +335,14 @@ def _split(total: int, parts: int) -> list[int]:
     return [total * (i + 1) // parts - total * i // parts for i in range(parts)]
 
 
-def as_record(row: Outcome, prompt: str) -> Record:
-    """A record that reads back as `row`, with a prompt of the usual length in each turn."""
+def as_line(row: Outcome, prompt: str) -> str:
+    """A line of a record file that reads back as `row`, with a prompt of the usual length in each turn."""
+    if row.cell.family == "scienceworld":
+        return scienceworld_records.to_json(_simulated(row, prompt))
+    return records.to_json(_record(row, prompt))
+
+
+def _record(row: Outcome, prompt: str) -> Record:
     call = {
         "tool": "sort_rows",
         "inputs": ["a7"],
@@ -351,12 +366,35 @@ def as_record(row: Outcome, prompt: str) -> Record:
     if row.stage:
         verdict = "accepted" if row.legal else "missing-input"
         return DecisionRecord(
-            row.id, row.task, row.fingerprint, row.stage, bool(row.agree), turn(verdict, 32), row.cell
-        )
+            row.id, row.task, row.fingerprint, row.stage, bool(row.agree), turn(verdict, 32), row.cell,
+            "choice" if row.kind == "choice" else "oracle_prefix",
+        )  # fmt: skip
     calls, rejections = row.calls or 0, row.rejections or 0
     turns = [turn("missing-input" if i < rejections else "accepted", 32 - i) for i in range(calls)]
     horizon = row.cell.horizon
     verified = horizon if row.success else min(row.verified or 0, horizon - 1)
     return EpisodeRecord(
-        row.id, row.task, row.fingerprint, bool(row.success), verified, calls, rejections, turns, row.cell
-    )
+        row.id, row.task, row.fingerprint, bool(row.success), verified, calls, rejections, turns, row.cell,
+        "matched_error" if row.kind == "matched_error" else "free_run",
+    )  # fmt: skip
+
+
+def _simulated(row: Outcome, prompt: str) -> scienceworld_records.Record:
+    def turn(verdict: str) -> ActionTurn:
+        action = "open door to kitchen"
+        return ActionTurn(prompt, action, None, verdict, "", 100, row.tokens, 5, action=action)
+
+    about = (row.id, row.task, row.fingerprint, "freeze", row.bin)
+    if row.stage:
+        horizon = SCIENCE_STATES["test"] * 10
+        return LocalRecord(
+            *about, horizon, row.stage, bool(row.agree), "first line", turn("unsent"), row.cell
+        )
+    calls, rejections, success = row.calls or 0, row.rejections or 0, bool(row.success)
+    score = 100 if success else min(99, int(row.score or 0))
+    turns = [turn("rejected" if i < rejections else "accepted") for i in range(calls)]
+    return FreeRunRecord(
+        *about, 30, success, "success" if success else "budget", calls, score, max(score, 0), rejections,
+        success if rejections else None, row.increased if rejections else None,
+        "first line", "1.3.0", "0" * 64, turns, row.cell,
+    )  # fmt: skip

@@ -15,9 +15,10 @@ from stsr.stats import curves
 from stsr.stats.curves import Effect, Point, Series
 from stsr.stats.display import tables_of
 from stsr.stats.figures import Picture
+from stsr.stats.numbers import Number, order_key, words
 from stsr.stats.render import Link
 from stsr.stats.sections import Section
-from stsr.stats.tables import Built, Number, order_key, words
+from stsr.stats.tables import Built
 
 
 def topic_sections(built: Sequence[Built], folder: Path, link: Link) -> list[Section]:

@@ -162,8 +162,8 @@ def test_many_adapters_share_one_base_and_give_what_each_gives_alone(
         name: ask(task, limit=2, adapters=[which], out=tmp_path / f"alone-{name}")[0].read_bytes()
         for name, which in (("untuned", None), ("one", one), ("two", two))
     }
-    loads, load = [], driver.load_model
-    monkeypatch.setattr(driver, "load_model", lambda *given: loads.append(given) or load(*given))
+    loads, load = [], driver.load_base
+    monkeypatch.setattr(driver, "load_base", lambda *given: loads.append(given) or load(*given))
     paths = ask(task, limit=2, adapters=[one, None, two])
     assert [path.parent.name for path in paths] == ["one", "untuned", "two"]
     assert {path.parent.name: path.read_bytes() for path in paths} == alone
@@ -208,7 +208,7 @@ def test_nothing_is_loaded_when_nothing_is_missing(
 ) -> None:
     scripted(scripts.perfect)
     paths = ask("stsr_oracle_h4_full")
-    monkeypatch.setattr(driver, "load_model", lambda *_: pytest.fail("the model was loaded"))
+    monkeypatch.setattr(driver, "load_base", lambda *_: pytest.fail("the model was loaded"))
     assert ask("stsr_oracle_h4_full") == paths
 
 

@@ -19,11 +19,13 @@ from trl import SFTConfig
 
 from stsr.generators import chain, choice, rows
 from stsr.recipes.sft_data import Row
-from stsr.recipes.sft_recipe import TrainError
+from stsr.recipes.sft_recipe import TrainError, resolve
 from stsr.recipes.sft_trainer import RecipeTrainer
 from stsr.recipes.smollm2 import FILE, BaseError, weights_file
+from tests.recipes.training import RECIPES
 
 VIEWS = ["full", "compact"]
+SMOLLM2 = pytest.param("smollm2", marks=pytest.mark.slow)  # its tokenizer takes seconds to read
 
 
 def template(name: str) -> str:
@@ -84,7 +86,7 @@ def trainer(tokenizer: Any, data: list[Row], out: Path) -> RecipeTrainer:
     )
 
 
-@pytest.mark.parametrize("name", ["tiny", "qwen3_tokenizer", "qwen3_8", "smollm2"])
+@pytest.mark.parametrize("name", ["tiny", "qwen3_tokenizer", "qwen3_8", SMOLLM2])
 def test_training_and_evaluation_send_the_same_tokens(
     name: str, data: list[Row], request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
@@ -98,11 +100,33 @@ def test_training_and_evaluation_send_the_same_tokens(
         assert labels == [-100] * len(context) + answer
 
 
-@pytest.mark.parametrize("name", ["qwen3_tokenizer", "smollm2"])
+@pytest.mark.parametrize("name", ["qwen3_tokenizer", SMOLLM2])
 def test_numbers_are_read_digit_by_digit(name: str, request: pytest.FixtureRequest) -> None:
     """What the released tokenizers do, and what a conversion of their file could lose."""
     pieces = request.getfixturevalue(name).tokenize("[-12, 345]")
     assert [piece for piece in pieces if piece.strip("Ġ[], -")] == ["1", "2", "3", "4", "5"]
+
+
+PAPER = sorted(path for path in RECIPES.glob("qwen*.yaml") if "scienceworld" not in path.stem)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", PAPER, ids=lambda path: path.stem)
+def test_no_row_of_a_declared_run_is_too_long(path: Path, qwen3_tokenizer: Any) -> None:
+    """All training rows under the longest view, with Qwen3's vocabulary: one row too long stops a run."""
+    recipe = resolve(path, view="full")
+    family, _, horizon = recipe.own.data_config.removesuffix("-full").rpartition("h")
+    if family == "choice-":
+        tasks = [choice.generate(16, 70000 + i // 2, choice.FAMILY.variants[i % 2]) for i in range(200)]
+    else:
+        tasks = [chain.generate(int(horizon), seed) for seed in range(60000, 60200)]
+    data = [row for task in tasks for row in rows.decision_rows(task, ["full"])][: recipe.own.train_rows]
+    texts = qwen3_tokenizer.apply_chat_template(
+        [row["prompt"] + row["completion"] for row in data], tokenize=False, enable_thinking=False
+    )
+    lengths = [len(ids) for ids in qwen3_tokenizer(texts)["input_ids"]]
+    assert len(lengths) == recipe.own.train_rows
+    assert max(lengths) <= recipe.trl["max_length"]
 
 
 def test_a_base_that_renders_a_turn_otherwise_than_its_prompt_is_refused(

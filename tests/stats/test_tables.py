@@ -11,14 +11,17 @@ import yaml
 
 from stsr.stats.display import tables_of
 from stsr.stats.frame import Arm, label
+from stsr.stats.numbers import Number
 from stsr.stats.outcomes import CellError, Outcome
 from stsr.stats.render import html, latex, markdown
 from stsr.stats.specs import LABELS, SPECS
 from stsr.stats.synthetic import for_table
-from stsr.stats.tables import Built, Number, build
+from stsr.stats.tables import Built, build
 
 CONTRASTS_ALONE = {"table-18", "table-26", "section-b1", "table-17-cue", "table-21-contrasts"}
-COUNTED = sorted(set(SPECS) - CONTRASTS_ALONE - {"table-14-blocks"})
+PAIRS_ALONE = {"section-4.7"}
+OURS = {id for id, spec in SPECS.items() if not spec.paper}
+COUNTED = sorted(set(SPECS) - OURS - CONTRASTS_ALONE - PAIRS_ALONE - {"table-14-blocks"})
 
 
 def built(outcomes: list[Outcome], arms: list[Arm], table: str, strict: bool = True) -> Built:
@@ -110,7 +113,7 @@ def test_table_18_from_its_joint_outcomes() -> None:
     outcomes, arms = for_table(SPECS["table-16"])
     both, full, compact = list(range(12)), list(range(12, 17)), list(range(17, 20))
     outcomes = rewrite(outcomes, full_full=both + full, full_compact=both + compact)
-    rows = tables_of(built(outcomes, arms, "table-18"), lambda cell: "")[0].rows
+    rows = tables_of(built(outcomes, arms, "table-18"), lambda cell, kind: "")[0].rows
     effects = ["−85.0 (−100.0 to −70.0)", "+25.0 (+10.0 to +45.0)", "−10.0 (−35.0 to +15.0)"]
     effects += ["+100.0 (+100.0 to +100.0)", "+110.0 (+85.0 to +135.0)"]
     ps = ["1.53×10⁻⁵", "0.0625", "0.727", "1.91×10⁻⁶", "1.53×10⁻⁵"]
@@ -119,7 +122,7 @@ def test_table_18_from_its_joint_outcomes() -> None:
 
 
 def test_table_3_deltas_mean_sd_and_crossed_analysis() -> None:
-    table, seeds = tables_of(built(*for_table(SPECS["table-3"]), "table-3"), lambda cell: "")
+    table, seeds = tables_of(built(*for_table(SPECS["table-3"]), "table-3"), lambda cell, kind: "")
     assert [row[11].split(" (")[0] for row in table.rows] == ["+142.0", "+98.0", "+78.0"]
     [row] = seeds.rows
     assert row[2:6] == ("3", "+142.0, +98.0, +78.0", "+106.0", "32.7")
@@ -174,13 +177,13 @@ def test_blocks_of_four_stages() -> None:
 def test_one_training_seed_has_dashes_for_spread() -> None:
     outcomes, arms = for_table(SPECS["table-3"])
     one = [row for row in outcomes if row.cell.adapter.endswith("s20260910")]
-    _, seeds = tables_of(built(one, arms, "table-3"), lambda cell: "")
+    _, seeds = tables_of(built(one, arms, "table-3"), lambda cell, kind: "")
     assert seeds.rows[0][2:] == ("1", "+142.0", "+142.0", "–", "–", "–")
 
 
 def test_recovery_without_rejections_is_a_dash() -> None:
     outcomes, arms = for_table(SPECS["table-20"])
-    table = tables_of(built(outcomes, arms, "table-20"), lambda cell: "")[0]
+    table = tables_of(built(outcomes, arms, "table-20"), lambda cell, kind: "")[0]
     assert table.rows[-1][-2:] == ("–", "–")
 
 
@@ -200,7 +203,7 @@ def test_missing_cells_are_named_or_left_out() -> None:
         built(part, arms, "table-3")
     loose = built(part, arms, "table-3", strict=False)
     assert {n.labels["seed"] for n in loose.numbers} == {20260910, 20260927}
-    assert "trained full, view compact" in tables_of(loose, lambda cell: "")[0].note
+    assert "trained full, view compact" in tables_of(loose, lambda cell, kind: "")[0].note
     with pytest.raises(CellError, match="table-9: all cells missing: no records"):
         built(outcomes, arms, "table-9")
 
@@ -236,7 +239,7 @@ def test_unequal_task_sets_are_named() -> None:
 
 def test_duplicates_missing_decisions_and_redefined_tasks_are_named() -> None:
     outcomes, arms = for_table(SPECS["table-16"])
-    with pytest.raises(CellError, match=r"again: chain-h16/62000 stage 1 twice in H16 full, adapter"):
+    with pytest.raises(CellError, match=r"oracle_prefix of chain-h16/62000 stage 1 twice in H16 full"):
         label([*outcomes, outcomes[0]._replace(id="again")], arms)
     with pytest.raises(
         CellError, match=r"decisions missing: tasks with fewer than 16: chain-h16/62000 has 15"
@@ -259,7 +262,9 @@ def test_arms_must_be_clear() -> None:
 
 def test_markup_escapes_and_links() -> None:
     outcomes, arms = for_table(SPECS["table-20"])
-    table = tables_of(built(outcomes, arms, "table-20"), lambda cell: f"episodes.html#cell={cell}")[0]
+    table = tables_of(
+        built(outcomes, arms, "table-20"), lambda cell, kind: f"episodes.html#cell={cell}&kind={kind}"
+    )[0]
     page = html(replace(table, rows=(("<b>", *table.rows[0][1:]), *table.rows[1:])))
     assert "&lt;b&gt;" in page
     assert page.count('href="episodes.html#cell=') == 15  # 4 x 4 numbers, one of them undefined
@@ -272,6 +277,6 @@ def test_markup_escapes_and_links() -> None:
 
 def test_a_row_of_another_width_is_refused() -> None:
     outcomes, arms = for_table(SPECS["table-20"])
-    table = tables_of(built(outcomes, arms, "table-20"), lambda cell: "")[0]
+    table = tables_of(built(outcomes, arms, "table-20"), lambda cell, kind: "")[0]
     with pytest.raises(ValueError, match="a row of 1 under 13 heads"):
         replace(table, rows=(("a",),))
