@@ -27,7 +27,7 @@ test: install   ## the quick tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not needs_java"
 
 test-slow: install   ## the tests that take minutes, and those that start the ScienceWorld simulator
-	$(BIN)/python -m pytest -m "slow or needs_java"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m "slow or needs_java"
 
 lint: install   ## style and types
 	$(BIN)/ruff check $(ROOMS)
