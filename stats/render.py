@@ -96,8 +96,9 @@ def html(table: Table) -> str:
     ]
     styler = Styler(shown, uuid=table.id or "t", cell_ids=False).hide(axis="index")
     styler.set_td_classes(pd.DataFrame(classes, columns=shown.columns, index=shown.index))
-    kind = "numbers" if table.words < len(table.head) else "numbers wrap"
-    return str(styler.to_html(table_attributes=f'class="{kind}"'))
+    kind = f"numbers words{table.words}" if table.words < len(table.head) else "numbers wrap"
+    text = str(styler.to_html(table_attributes=f'class="{kind}"'))
+    return text.replace("<th ", '<th scope="col" ')  # the index is hidden, so every head is a column's
 
 
 def _linked(text: str, target: str) -> str:

@@ -118,6 +118,11 @@ def test_numbers_in_html_and_markdown(report: Path, expected: list[str]) -> None
     assert expected in [[text.strip() for text in line.split("|")[1:-1]] for line in lines]
 
 
+def test_every_head_is_marked_as_the_head_of_its_column(report: Path) -> None:
+    text = report.read_text(encoding="utf-8")
+    assert text.count("<th ") == text.count('<th scope="col" ') > 20
+
+
 def test_oracle_row(report: Path) -> None:
     [row] = [
         row
