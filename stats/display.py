@@ -68,11 +68,14 @@ def tables_of(built: Built, link: Link) -> list[Table]:
 
 
 def _source(id: str) -> str:
-    """
-    >>> _source("table-14-blocks"), _source("section-c1-factorial")
-    ('Table 14', 'Section C.1')
+    """Where the paper has a table; "Ours" for tables that it does not have.
+
+    >>> _source("table-14-blocks"), _source("section-c1-factorial"), _source("isolating-views")
+    ('Table 14', 'Section C.1', 'Ours')
     """
     kind, number = id.split("-")[:2]
+    if kind not in ("table", "section"):
+        return "Ours"
     return f"{kind.capitalize()} {number if number[0].isdigit() else f'{number[0].upper()}.{number[1:]}'}"
 
 
