@@ -64,7 +64,7 @@ def command(name: str) -> tuple[str, ...]:
 
 
 def numbers(place: Path) -> list[dict[str, str]]:
-    """Every number of the report, without the ids of cells: they hold commits, and a commit holds its time."""
+    """The numbers of the report, without ids of cells: they hold commits, and a commit holds its time."""
     with (place / "out/report/numbers.csv").open() as lines:
         return [{key: value for key, value in row.items() if key != "cells"} for row in csv.DictReader(lines)]
 
