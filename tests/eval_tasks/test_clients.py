@@ -42,6 +42,7 @@ def user_env(home: Path, **more: str) -> dict[str, str]:
     }
 
 
+@pytest.mark.slow
 def test_the_lm_eval_command(model: Path, data: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "lm_eval", "--model", "hf", "--device", "cpu", "--batch_size", "4"]
     command += ["--model_args", f"pretrained={model},enable_thinking=False", "--apply_chat_template"]
@@ -336,6 +337,7 @@ for ask in (
 """
 
 
+@pytest.mark.slow
 def test_revisions_of_a_hub_become_commits(model: Path, data: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(model, tmp_path / "model")
     with running_hub(tmp_path / "store") as hub:

@@ -247,6 +247,7 @@ print("equal")
 """
 
 
+@pytest.mark.slow
 def test_adapter_is_loaded_back_with_equal_logits(run_client: Callable[..., str]) -> None:
     assert run_client(LOAD_ADAPTER) == "equal"
 

@@ -259,6 +259,7 @@ def resumed(run: Run, overrides: dict[str, Any], tmp_path_factory: pytest.TempPa
     return run(out=out)
 
 
+@pytest.mark.slow
 def test_a_killed_run_ends_as_an_uninterrupted_one(finished: Path, resumed: Path) -> None:
     assert weights(resumed) == weights(finished)
     for name in ("exposure.jsonl", "exposure.json", "adapter_config.json"):
