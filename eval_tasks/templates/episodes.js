@@ -279,7 +279,7 @@ function prompt(turn) {
 function about(cell) {
   const said = Object.entries(cell.facts).filter(([, value]) => value !== "");
   return el("details", {}, el("summary", {}, "What was evaluated"),
-    el("dl", { class: "about" }, said.map(([name, value]) => [
+    el("dl", { class: "about" }, said.flatMap(([name, value]) => [
       el("dt", {}, name.replaceAll("_", " ")), el("dd", {}, String(value))])));
 }
 

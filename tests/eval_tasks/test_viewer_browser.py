@@ -164,6 +164,16 @@ def test_the_prompt_word_for_word(opened: Open) -> None:
     assert run.locator(".prompt pre").inner_text() == "head\n\nCalls left: 7\ntail"
 
 
+def test_what_was_evaluated_is_a_list_of_facts(opened: Open) -> None:
+    page = opened(LOST, at=link(LOST, 2))
+    fold = page.locator("details", has_text="What was evaluated").first
+    fold.locator("summary").click()
+    heads, facts = fold.locator("dt").all_inner_texts(), fold.locator("dd").all_inner_texts()
+    assert len(heads) == len(facts) > 3
+    assert "[object" not in fold.inner_text()
+    assert dict(zip(heads, facts, strict=True))["dtype"] == "float32"
+
+
 def test_decisions_go_by_stage(opened: Open) -> None:
     records = [
         decision(2, MAKE_A1, False, error=EXISTS),
