@@ -20,9 +20,12 @@ from typing import Any, NamedTuple
 
 from stsr.generators.declaration import DeclarationError, load
 from stsr.generators.scienceworld.extension import RUN_FLAG
-from stsr.recipes.names import fill, read_recipe
+from stsr.recipes.names import fill, kept_steps, read_recipe
 
-_NEEDED = ("adapter_name", "data_config", "model_name_or_path", "model_revision", "evaluate_in")
+_NEEDED = (
+    *("adapter_name", "data_config", "model_name_or_path", "model_revision", "evaluate_in"),
+    *("save_at_steps", "max_steps"),
+)
 UNTUNED = "untuned"
 """What an evaluation calls the base models alone."""
 
@@ -214,7 +217,7 @@ class Trained(NamedTuple):
             fill(str(keys["adapter_name"]), arm.view, seed),
             Model.of(keys),
             fill(str(keys["data_config"]), arm.view, seed),
-            tuple(keys.get("save_at_steps", ())),
+            kept_steps(keys["save_at_steps"], keys["max_steps"]),
         )
 
     def also(self, arm: str) -> Trained:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -33,3 +34,12 @@ def read_recipe(path: Path) -> dict[str, Any]:
     if "extends" in base:
         raise DeclarationError(f"{path}: extends {whole.name}, a variant itself: extend {base['extends']}")
     return {**base, **raw}
+
+
+def kept_steps(save_at_steps: Iterable[int], max_steps: int) -> tuple[int, ...]:
+    """Optimizer steps whose adapters a run keeps, in order: the declared ones, and always the last.
+
+    >>> kept_steps([40, 20], 100)
+    (20, 40, 100)
+    """
+    return tuple(sorted({*save_at_steps, max_steps}))

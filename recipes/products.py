@@ -21,6 +21,7 @@ from stsr.hub_cards.adapters import WEIGHTS, proof_ids, prove
 from stsr.hub_cards.bases import load_base
 from stsr.hub_cards.pins import Pin
 from stsr.recipes import exposure
+from stsr.recipes.names import kept_steps
 from stsr.recipes.sft_data import rows_sha256
 from stsr.recipes.sft_recipe import Recipe, TrainError
 from stsr.recipes.sft_trainer import EXPOSURE, RecipeTrainer
@@ -52,7 +53,7 @@ def write_products(out: Path, run: Finished) -> None:
     base = load_base(run.base, recipe.own.evaluate_in, run.trainer.args.device)
     last = recipe.trl["max_steps"]
     (out / STEPS).mkdir(exist_ok=True)
-    for step in sorted({*recipe.own.save_at_steps, last}):
+    for step in kept_steps(recipe.own.save_at_steps, last):
         target = out / "adapter" if step == last else out / STEPS / f"step-{step}"
         partial = target.with_name(target.name + ".partial")
         shutil.rmtree(partial, ignore_errors=True)

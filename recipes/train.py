@@ -32,6 +32,7 @@ from stsr.hub_cards.adapters import AdapterError, renamed_in_transformers
 from stsr.hub_cards.pins import Pin, PinError, pin
 from stsr.hub_cards.publish import RepoType
 from stsr.recipes.lock import LOCK, BusyError, held
+from stsr.recipes.names import kept_steps
 from stsr.recipes.products import Finished, write_json, write_products
 from stsr.recipes.sft_data import Row, load_rows
 from stsr.recipes.sft_recipe import Recipe, TrainError, resolve
@@ -167,7 +168,7 @@ def _trainer(recipe: Recipe, args: SFTConfig, rows: list[Row], tokenizer: Any, b
     return RecipeTrainer(
         rows=rows,
         adapter_dtype=getattr(torch, recipe.own.adapter_dtype),
-        save_at=frozenset({*recipe.own.save_at_steps, args.max_steps}),
+        save_at=frozenset(kept_steps(recipe.own.save_at_steps, args.max_steps)),
         name=recipe.own.adapter_name,
         model=_base(recipe, base),
         args=args,

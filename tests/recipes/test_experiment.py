@@ -72,6 +72,15 @@ def test_pairs_share_seeds_and_differ_in_the_view_alone():
     assert all(one.settings == {} for one in experiment.trained)
 
 
+def test_the_last_step_is_kept_whether_the_recipe_lists_it_or_not(tmp_path):
+    """As training keeps it: of 200 updates, the release is after the 200th and step-40 a checkpoint."""
+    for listed, tags in (("[40]", {"step-40": 40}), ("[]", {}), ("[200, 40]", {"step-40": 40})):
+        changed = f"view: compact, set: {{save_at_steps: {listed}}}}}"
+        (tmp_path / "e.yaml").write_text(find("quickstart").read_text().replace("view: compact}", changed))
+        compact = read_experiment(tmp_path / "e.yaml").trained[1]
+        assert (compact.steps[-1], compact.tags) == (200, tags)
+
+
 def test_arms_with_seeds_of_their_own(tmp_path):
     changed = find("h16-crossover").read_text().replace("view: compact}", "view: compact, seeds: [7]}")
     (tmp_path / "e.yaml").write_text(changed)
