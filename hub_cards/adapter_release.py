@@ -24,7 +24,7 @@ from stsr.hub_cards.bases import PRECISIONS, load_base
 from stsr.hub_cards.pins import Pin, pin
 from stsr.hub_cards.publish import Published, PublishError, fetch_revision, pickles, publish_folder
 
-TOLERANCE = {"float32": 1e-3, "bfloat16": 0.1, "nf4": 0.1}
+TOLERANCE = {"float32": 1e-3, "bfloat16": 0.1, "float16": 0.1, "nf4": 0.1}
 """Precision -> relative difference of an effect that other kernels or another device may make."""
 
 

@@ -85,7 +85,11 @@ def test_a_card_tells_the_hub_and_the_reader(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("precision", "expected"),
-    [("bfloat16", "revision=revision, dtype=torch.bfloat16)"), ("nf4", "quantization_config=nf4")],
+    [
+        ("bfloat16", "revision=revision, dtype=torch.bfloat16)"),
+        ("float16", "revision=revision, dtype=torch.float16)"),
+        ("nf4", "quantization_config=nf4"),
+    ],
 )
 def test_a_card_loads_the_base_as_it_is_evaluated(folder: Path, precision: str, expected: str) -> None:
     """The program on the card is Python, and its base is the one of the proof."""

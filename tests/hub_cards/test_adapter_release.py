@@ -17,8 +17,9 @@ from huggingface_hub import HfApi
 from peft import LoraConfig, get_peft_model
 
 from stsr.hub_cards.adapter_card import write_card
-from stsr.hub_cards.adapter_release import publish_run, verify
+from stsr.hub_cards.adapter_release import TOLERANCE, publish_run, verify
 from stsr.hub_cards.adapters import PROOF_PROMPT, AdapterError
+from stsr.hub_cards.bases import PRECISIONS
 from stsr.hub_cards.publish import PublishError, publish_folder
 
 WEIGHTS = "adapter_model.safetensors"
@@ -188,3 +189,7 @@ def test_a_folder_of_no_run_is_refused(out: Path) -> None:
     (out / "adapter/run.json").unlink()
     with pytest.raises(AdapterError, match=r"has no run\.json: it was not published by this project"):
         verify(str(out / "adapter"), None, "cpu")
+
+
+def test_every_precision_can_be_verified() -> None:
+    assert TOLERANCE.keys() == set(PRECISIONS)
