@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from stsr.cli.evaluating import split_revision
 from stsr.eval_tasks.records import Cell
 from stsr.hub_cards.adapter_card import CardError, Result, add_results
 from stsr.hub_cards.pins import Pin, pin
@@ -68,8 +69,7 @@ def verify(name: str, device: str) -> str:
     """
     from stsr.hub_cards import adapter_release  # torch and peft are needed for this alone
 
-    source, _, revision = name.partition("@")
-    done = adapter_release.verify(source, revision or None, device)
+    done = adapter_release.verify(*split_revision(name), device)
     return (
         f"{done.source.source} at {done.source.revision}: {done.proof.keys} weights, none missing, none "
         f"unexpected, no pickle. On {done.base.source} in {done.precision} it moves a logit by up to "

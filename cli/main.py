@@ -10,12 +10,15 @@ import logging
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from stsr.cli import evaluating
 from stsr.cli.running import PORT, QUICKSTART_HUB
+
+if TYPE_CHECKING:
+    from stsr.hub_cards.publish import Published
 
 app = typer.Typer(
     add_completion=False,
@@ -95,11 +98,13 @@ def publish(
         folder, repo, "dataset" if kind == "dataset" else "model",
         tag=tag, message=f"Publish {tag or 'a version'}", public=public, yes=yes,
     )  # fmt: skip
+    print(_publication(done))
+
+
+def _publication(done: Published) -> str:
     news = "Published" if done.created else "Already published:"
-    print(
-        f"{news} {done.repo_id} at {done.endpoint}, commit {done.commit[:12]}"
-        + (f", tag {tag}." if tag else ".")
-    )
+    tag = f", tag {done.tag}" if done.tag else ""
+    return f"{news} {done.repo_id} at {done.endpoint}, commit {done.commit[:12]}{tag}."
 
 
 @app.command()
@@ -365,8 +370,7 @@ def publish_adapter(
     from stsr.hub_cards.adapter_release import publish_run
 
     for done in publish_run(run, repo, tag=tag, public=public, yes=yes):
-        news = "Published" if done.created else "Already published:"
-        print(f"{news} {done.repo_id} at {done.endpoint}, commit {done.commit[:12]}, tag {done.tag}.")
+        print(_publication(done))
 
 
 @adapters_app.command()

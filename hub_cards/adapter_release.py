@@ -24,6 +24,8 @@ from stsr.hub_cards.bases import PRECISIONS, load_base
 from stsr.hub_cards.pins import Pin, pin
 from stsr.hub_cards.publish import Published, PublishError, fetch_revision, pickles, publish_folder
 
+STEPS = "steps"
+"""Folder of a run for the adapters before the last step."""
 TOLERANCE = {"float32": 1e-3, "bfloat16": 0.1, "float16": 0.1, "nf4": 0.1}
 """Precision -> relative difference of an effect that other kernels or another device may make."""
 
@@ -42,7 +44,7 @@ class Verified(NamedTuple):
 
 def _checkpoints(out: Path) -> list[tuple[str, Path]]:
     """(revision, folder) of each adapter of a finished run before the last, in the order of steps."""
-    steps = sorted((out / "steps").glob("step-*"), key=lambda path: int(path.name.rpartition("-")[2]))
+    steps = sorted((out / STEPS).glob("step-*"), key=lambda path: int(path.name.rpartition("-")[2]))
     return [(path.name, path) for path in steps]
 
 

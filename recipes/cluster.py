@@ -6,8 +6,8 @@
 `recipes/Snakefile` makes one rule of each step. A finished step leaves a mark in `out/done`; Snakemake runs
 it again if its command changed, and then the command itself decides what is left to do.
 
-On a cluster the steps must reach the same Hub and the same `out`: a shared folder, and with more than one
-node a Hub of your own (HF_ENDPOINT), since the Hub on loopback serves its own machine alone.
+The steps must reach the same `out` and the same Hub. The Hub on loopback serves its own machine alone, so
+this covers one node; docs/experiments.md says what to do on several.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ def run(steps: list[Step], out: Path, environment: dict[str, str], *, jobs: int,
     """
     if find_spec("snakemake") is None:
         raise DeclarationError("--jobs and --profile need Snakemake: pip install 'stsr[graph]'")
+    profiles = ["--workflow-profile", str(_profile(profile))] if profile else []
     command = [sys.executable, "-m", "snakemake", "--snakefile", str(recipes_folder() / "Snakefile")]
     command += ["--directory", str(Path.cwd()), "--config", f"steps={_write(steps, out)}"]
     command += ["--rerun-incomplete", "--keep-going", "--nolock", *(["--jobs", str(jobs)] if jobs else [])]
-    command += ["--workflow-profile", str(_profile(profile))] if profile else []
-    if subprocess.call(command, env=environment):
+    if subprocess.call([*command, *profiles], env=environment):
         raise StepFailed("a step failed, see above; the same command continues from there")
 
 

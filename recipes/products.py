@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from stsr.hub_cards.adapter_card import RUN, write_card
+from stsr.hub_cards.adapter_release import STEPS
 from stsr.hub_cards.adapters import WEIGHTS, proof_ids, prove
 from stsr.hub_cards.bases import load_base
 from stsr.hub_cards.pins import Pin
@@ -27,8 +28,6 @@ from stsr.recipes.sft_recipe import Recipe, TrainError
 from stsr.recipes.sft_trainer import EXPOSURE, RecipeTrainer
 
 Json = dict[str, Any]
-STEPS = "steps"
-"""Folder of a run for the adapters before the last step."""
 
 
 class Finished(NamedTuple):

@@ -5,7 +5,6 @@ Nothing to run. Invariant: paths outside the records' own folder never reach the
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform
 import shlex
@@ -15,6 +14,7 @@ from importlib import metadata
 from pathlib import Path
 
 from stsr.eval_tasks.records import Cell
+from stsr.generators.files import file_sha256
 from stsr.stats.cells import describe
 from stsr.stats.outcomes import Outcome, cell_id
 from stsr.stats.render import Link, Table
@@ -55,7 +55,7 @@ def provenance_section(
     files = Table(
         "Record files",
         ("file", "lines", "SHA-256"),
-        tuple((n, str(lines[str(p)]), _sha256(p)) for n, p in zip(names, paths, strict=True)),
+        tuple((n, str(lines[str(p)]), file_sha256(p)) for n, p in zip(names, paths, strict=True)),
         "One line is one decision or one episode, with its prompt, output and verdict.",
         3,
     )
@@ -105,11 +105,6 @@ def _names(paths: Sequence[Path]) -> list[str]:
     full = [path.resolve() for path in paths]
     root = os.path.commonpath([path.parent for path in full])
     return [path.relative_to(root).as_posix() for path in full]
-
-
-def _sha256(path: Path) -> str:
-    with open(path, "rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _versions() -> list[str]:

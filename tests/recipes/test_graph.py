@@ -117,6 +117,7 @@ def test_a_failed_step_stops_the_run_and_says_how_to_go_on(tmp_path):
 def test_a_graph_needs_snakemake_and_a_known_profile(tmp_path, monkeypatch):
     with pytest.raises(DeclarationError, match="no profile 'lsf'; there are kubernetes, slurm"):
         cluster.run([WORKS], tmp_path, dict(os.environ), jobs=0, profile="lsf")
+    assert list(tmp_path.iterdir()) == []
     monkeypatch.setattr(cluster, "find_spec", lambda name: None)
     with pytest.raises(DeclarationError, match=r"pip install 'stsr\[graph\]'"):
         cluster.run([WORKS], tmp_path, dict(os.environ), jobs=1, profile="")
