@@ -1,6 +1,6 @@
 """A Slurm of one node on this machine, from Debian's packages slurm-wlm and munge, without systemd.
 
-    with one_node_slurm(Path("/tmp/slurm")):
+    with one_node_slurm(tmp_path / "slurm"):
         subprocess.run(["srun", "hostname"])
 
 Needs root: munged runs as its own user, slurmd starts jobs. No accounting, no cgroups, no GPU. The

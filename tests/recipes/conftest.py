@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from stsr.generators import chain, rows
-from tests.recipes.training import ROWS, TINY, Run, write_data
+from tests.recipes.training import ROWS, TINY, Run, local, write_data
 
 
 @pytest.fixture(scope="module")
@@ -49,16 +49,24 @@ def base(tmp_path_factory: pytest.TempPathFactory, small_qwen3: Any, tok: Any) -
 def overrides(base: Path, data: Path) -> dict[str, Any]:
     """16 rows twice, 4 rows an update."""
     return {
-        "model_name_or_path": str(base),
-        "model_revision": None,
-        "data": str(data),
-        "data_revision": None,
+        **local(base, data),
         "train_rows": ROWS,
         "max_steps": 8,
         "per_device_train_batch_size": 2,
         "gradient_accumulation_steps": 2,
         "save_at_steps": [2, 5, 7],
     }
+
+
+@pytest.fixture(scope="session")
+def smollm2_file() -> Path:
+    """SmolLM2's weights; without the package a test is skipped, with the line that installs it."""
+    from stsr.recipes.smollm2 import BaseError, weights_file
+
+    try:
+        return weights_file()
+    except BaseError as error:
+        pytest.skip(str(error))
 
 
 @pytest.fixture(scope="module")

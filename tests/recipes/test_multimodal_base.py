@@ -25,7 +25,7 @@ from transformers import (
 
 from stsr.hub_cards.adapters import MULTIMODAL, RENAMES, TEXT, AdapterError, load_strict
 from stsr.recipes.train import train
-from tests.recipes.training import RECIPES, read
+from tests.recipes.training import RECIPES, local, read
 
 IDS = torch.tensor([[5, 9, 40, 7, 300]])
 
@@ -66,10 +66,7 @@ def finished(
 ) -> Path:
     """The 27B recipe without its quantisation: one update of 8 rows, one by one."""
     changes: dict[str, Any] = {
-        "model_name_or_path": str(checkpoint),
-        "model_revision": None,
-        "data": str(data),
-        "data_revision": None,
+        **local(checkpoint, data),
         "data_config": "h4-{view}",
         "train_rows": 8,
         "max_steps": 1,

@@ -20,7 +20,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from stsr.hub_cards.bases import load_base
 from stsr.hub_cards.pins import pin
 from stsr.recipes.train import train
-from tests.recipes.training import RECIPES, read, weights
+from tests.recipes.training import RECIPES, local, read, weights
 
 pytestmark = pytest.mark.filterwarnings("ignore:Paged optimizers are not supported on CPU")
 
@@ -45,10 +45,7 @@ def finished(
 
 def quantised(base: Path, data: Path, out: Path) -> Path:
     changes: dict[str, Any] = {
-        "model_name_or_path": str(base),
-        "model_revision": None,
-        "data": str(data),
-        "data_revision": None,
+        **local(base, data),
         "data_config": "h4-{view}",
         "train_rows": 8,
         "max_steps": 4,

@@ -21,7 +21,6 @@ from stsr.generators import chain, choice, rows
 from stsr.recipes.sft_data import Row
 from stsr.recipes.sft_recipe import TrainError, resolve
 from stsr.recipes.sft_trainer import RecipeTrainer
-from stsr.recipes.smollm2 import FILE, BaseError, weights_file
 from tests.recipes.training import RECIPES
 
 VIEWS = ["full", "compact"]
@@ -33,12 +32,8 @@ def template(name: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def smollm2() -> Any:
-    try:
-        source = weights_file()
-    except BaseError as error:
-        pytest.skip(str(error))
-    return AutoTokenizer.from_pretrained(source.parent, gguf_file=FILE)
+def smollm2(smollm2_file: Path) -> Any:
+    return AutoTokenizer.from_pretrained(smollm2_file.parent, gguf_file=smollm2_file.name)
 
 
 @pytest.fixture(scope="module")

@@ -28,6 +28,16 @@ def write_data(folder: Path, configs: dict[str, list[dict[str, Any]]]) -> Path:
     return folder
 
 
+def local(base: Path, data: Path) -> dict[str, Any]:
+    """Keys of a recipe that takes base and data from folders."""
+    return {
+        "model_name_or_path": str(base),
+        "model_revision": None,
+        "data": str(data),
+        "data_revision": None,
+    }
+
+
 def weights(folder: Path) -> bytes:
     """Bytes of the adapter in `folder`."""
     return (folder / "adapter_model.safetensors").read_bytes()
