@@ -9,12 +9,14 @@ Invariant: a file holds each `id` at most once per cell.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from stsr.eval_tasks.records import Cell, RecordError, Turn, read_lines
+from stsr.generators.scienceworld.catalogue import MOST_ACTIONS
 
 SCHEMA = "stsr.scienceworld-record/1"
 Ended = Literal["success", "failed", "budget"]
@@ -60,7 +62,7 @@ class LocalRecord:
 
 @dataclass(frozen=True)
 class FreeRunRecord:
-    """One free run: the model's own actions drive the simulator, at most 100 of them."""
+    """One free run: the model's own actions drive the simulator, at most 100 of them, in smoke runs fewer."""
 
     id: str
     """Episode id, for example "scienceworld-freeze/1@full"."""
@@ -75,7 +77,7 @@ class FreeRunRecord:
     success: bool
     """The score reached 100, nothing less."""
     ended: Ended
-    """By success, by a negative score, or with the hundredth call."""
+    """By success, by a negative score, or with the last call of the budget."""
     calls: int
     """Calls of the model, rejected ones included."""
     score: int
@@ -105,6 +107,26 @@ class FreeRunRecord:
 
 
 Record = LocalRecord | FreeRunRecord
+
+
+def condition_of(subset: str, most_calls: int) -> str:
+    """`Cell.condition` of free runs: the subset of the official test variations, and a shortened budget.
+
+    >>> condition_of("pilot", 100), condition_of("pilot", 8), condition_of("", 8)
+    ('pilot', 'pilot, 8 calls', '8 calls')
+    """
+    shortened = "" if most_calls == MOST_ACTIONS else f"{most_calls} calls"
+    return ", ".join(filter(None, (subset, shortened)))
+
+
+def subset_and_budget(condition: str) -> tuple[str, str]:
+    """The two parts of such a condition, "" where it has none.
+
+    >>> subset_and_budget("pilot"), subset_and_budget("pilot, 8 calls"), subset_and_budget("8 calls")
+    (('pilot', ''), ('pilot', '8 calls'), ('', '8 calls'))
+    """
+    found = re.fullmatch(r"([a-z]*)(?:, )?(\d+ calls)?", condition)
+    return (found[1], found[2] or "") if found else (condition, "")
 
 
 def to_json(record: Record) -> str:

@@ -167,6 +167,9 @@ def _note(built: Built) -> str:
         parts.append("Tests are not adjusted for their number.")
     if built.spec.note:
         parts.append(built.spec.note)
+    if built.spec.beside_any_base:
+        bases = {row[head.index("base")] for head, *rows in built.spec.paper for row in rows}
+        parts.append(f"The paper's values are of {', '.join(sorted(bases))}.")
     if built.missing:
         shown = "; ".join(built.missing[:5])
         more = f" and {len(built.missing) - 5} more" if len(built.missing) > 5 else ""

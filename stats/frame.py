@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 from stsr.eval_tasks.records import Cell
+from stsr.eval_tasks.scienceworld_records import subset_and_budget
 from stsr.stats.cells import describe, some
 from stsr.stats.outcomes import CellError, Outcome, task_seed
 
@@ -138,11 +139,12 @@ def _labels(cell: Cell, arm: Arm) -> dict[str, object]:
     ScienceWorld's pilot counts as a split."""
     simulated = cell.family == "scienceworld"
     whole = cell.condition in ("", "choice", "matched-error") or simulated
+    subset = subset_and_budget(cell.condition)[0] if simulated else ""
     family_and_horizon = (arm.trained_family, arm.trained_horizon)
     return {
         "family": cell.family,
         "horizon": cell.horizon,
-        "split": cell.condition if simulated and cell.condition else cell.split,
+        "split": subset or cell.split,
         "view": "compact" if simulated and cell.view.startswith("compact") else cell.view,
         "condition": cell.view if whole else cell.condition,
         "matched": family_and_horizon == (cell.family, cell.horizon),

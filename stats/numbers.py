@@ -112,7 +112,7 @@ def beside_paper(spec: TableSpec, number: Number) -> Number:
     for head, *rows in spec.paper:
         if number.metric not in head:
             continue
-        keys = [name for name in head if name in LABELS]
+        keys = [name for name in head if name in LABELS and not (name == "base" and spec.beside_any_base)]
         if any(key not in number.labels for key in keys):
             continue
         wanted = [number.labels[key] for key in keys]

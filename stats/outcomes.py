@@ -12,6 +12,7 @@ import hashlib
 import json
 import re
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
@@ -156,7 +157,7 @@ def _simulated(record: Any) -> Outcome:
         success=record.success,
         calls=record.calls,
         rejections=record.rejections,
-        reasons=_rejections(record),
+        reasons=_rejections(record, accepted=SIMULATED),
         bin=record.bin,
         score=record.score,
         increased=record.later_increase,
@@ -168,9 +169,13 @@ def _check_success(record: Any) -> None:
         raise CellError(f"{record.id}: success is {record.success!r}, not true or false")
 
 
-def _rejections(record: Any) -> tuple[tuple[str, int], ...]:
+SIMULATED = ("accepted", "ambiguous", "cancelled")
+"""Verdicts on calls that ScienceWorld's parser did not reject."""
+
+
+def _rejections(record: Any, accepted: Sequence[str] = ("accepted",)) -> tuple[tuple[str, int], ...]:
     """Rejected calls by reason. Raises CellError unless the summary counts what the turns hold."""
-    reasons = Counter(turn.verdict for turn in record.turns if turn.verdict != "accepted")
+    reasons = Counter(turn.verdict for turn in record.turns if turn.verdict not in accepted)
     for name, said, counted in (
         ("calls", record.calls, len(record.turns)),
         ("rejections", record.rejections, reasons.total()),

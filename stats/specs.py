@@ -69,6 +69,8 @@ class TableSpec:
     """Contrast to summarise over training seeds."""
     paper: list[list[list[Any]]] = field(default_factory=list)
     """Blocks of the paper's values: a head of labels and metrics, then rows."""
+    beside_any_base: bool = False
+    """Show the paper's values, which are of one base here, beside those of every base."""
     note: str = ""
 
 

@@ -19,6 +19,8 @@ import numpy as np
 import pandas as pd
 
 from stsr.eval_tasks.records import Cell
+from stsr.eval_tasks.scienceworld_records import subset_and_budget
+from stsr.generators.scienceworld.catalogue import MOST_ACTIONS
 from stsr.stats.cells import some
 from stsr.stats.checks import check_cells, check_row
 from stsr.stats.estimators import holm, paired_bootstrap, seeds_summary, sign_flip
@@ -125,10 +127,18 @@ def _row(
             else:
                 check_cells(spec, at, over, cells)
                 made = _number(spec, at, metric, over)
-                made = made._replace(cells=_ids(over, cells), kinds=_kinds(metric, over))
+                given = "; ".join([made.conditioning, *_shortened(over, cells)])
+                made = made._replace(conditioning=given, cells=_ids(over, cells), kinds=_kinds(metric, over))
                 numbers.append(beside_paper(spec, made))
     numbers += _contrasts(spec, labels, row, cells, missing)
     return numbers, missing
+
+
+def _shortened(over: pd.DataFrame, cells: Sequence[Cell]) -> list[str]:
+    """What is to be said of free runs of ScienceWorld that were cut short."""
+    conditions = {cells[number].condition for number in over["cell"].unique()}
+    budgets = sorted({subset_and_budget(condition)[1] for condition in conditions} - {""})
+    return [f"episodes cut at {budget}, no replication of the paper's {MOST_ACTIONS}" for budget in budgets]
 
 
 def _contrasts(

@@ -1,28 +1,32 @@
 """Protects: ScienceWorld's tables count what the paper counts, on records made by hand."""
 
-import json
-import subprocess
-import sys
+from dataclasses import replace
 
 import pytest
 
 from stsr.eval_tasks.records import Cell
-from stsr.eval_tasks.scienceworld_records import ActionTurn, FreeRunRecord, LocalRecord, to_json
+from stsr.eval_tasks.scienceworld_records import ActionTurn, FreeRunRecord, LocalRecord
+from stsr.stats.display import tables_of
+from stsr.stats.frame import Arm, label
 from stsr.stats.outcomes import CellError, outcome
-from stsr.stats.scienceworld import Arm, tables, write
 from stsr.stats.specs import SPECS
+from stsr.stats.tables import build
 
 
 def turn(verdict="accepted"):
     return ActionTurn("p", "o", None, verdict, "", 100, 1, 1)
 
 
+def arm(adapter, trained):
+    return Arm("m", adapter=adapter, trained=trained, trained_family="scienceworld", seed=1, step=100)
+
+
 ARMS = [
-    Arm("", "untuned", 0, 0),
-    Arm("a/short", "short-only", 1),
-    Arm("a/mixed", "mixed-horizon", 1),
-    Arm("a/full", "full", 1),
-    Arm("a/compact", "compact", 1),
+    Arm("m"),
+    arm("a/short", "short-only"),
+    arm("a/mixed", "mixed-horizon"),
+    arm("a/full", "full"),
+    arm("a/compact", "compact"),
 ]
 
 
@@ -48,10 +52,18 @@ def run(task, where, score=100, calls=10, rejections=0, later=None, bin="short")
     )  # fmt: skip
 
 
+def filled(records, table):
+    """One table as `stsr report` fills it."""
+    built = build(SPECS[table], label([outcome(record) for record in records], ARMS))
+    [made] = tables_of(built, lambda cell, kind: "")
+    return made
+
+
 def rows(records, table):
-    """The texts of one table, its intervals left out."""
-    [made] = [one for one in tables(list(map(outcome, records)), ARMS) if one.id == table]
-    return [[text.partition(" (")[0] for text in row] for row in made.rows]
+    """The texts of one table, without intervals and without the paper's values."""
+    made = filled(records, table)
+    ours = [at for at, name in enumerate(made.head) if "paper" not in name]
+    return [[row[at].partition(" (")[0] for at in ours] for row in made.rows]
 
 
 def test_table_9():
@@ -116,11 +128,6 @@ def test_pairs_of_decisions_and_runs():
     assert rows(records, "section-4.7") == [["m", "short-only", "1/1", "1/2", "0.87", "0.87", "1/3", "1/1"]]
 
 
-def test_an_adapter_without_an_arm_is_named():
-    with pytest.raises(ValueError, match="no arm for the adapter 'a/other'"):
-        tables([outcome(run(1, cell("a/other")))], ARMS)
-
-
 def test_a_success_without_its_score_is_refused():
     record = run(1, cell("a/short"), score=70)
     object.__setattr__(record, "success", True)
@@ -128,24 +135,32 @@ def test_a_success_without_its_score_is_refused():
         outcome(record)
 
 
-def test_the_command(tmp_path):
+def test_a_menu_and_its_refusal_are_no_rejections():
+    """A grow-plant path asks for a number; only the parser's own words count as a rejection."""
+    turns = [turn(), turn("ambiguous"), turn("cancelled"), turn("rejected")]
+    record = replace(run(1, cell("a/short"), calls=4, rejections=1, later=False), turns=turns)
+    assert outcome(record).rejections == 1
+    assert outcome(record).reasons == (("rejected", 1),)
+
+
+def test_the_papers_values_stand_beside_those_of_any_base_and_say_whose_they_are():
     here = cell("a/short")
-    records = [decision(1, 1, True, here, horizon=1), run(1, here)]
-    (tmp_path / "r.jsonl").write_text("".join(f"{to_json(record)}\n" for record in records))
-    (tmp_path / "arms.json").write_text(
-        json.dumps([{"adapter": "a/short", "training": "short-only", "seed": 1}])
-    )
-    command = [sys.executable, "-m", "stsr.stats.scienceworld", str(tmp_path / "r.jsonl")]
-    command += ["--arms", str(tmp_path / "arms.json"), "--out", str(tmp_path / "report")]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert "holds 3 tables" in done.stdout  # 9, 29 and the pairs
-    assert "1/1" in (tmp_path / "report" / "scienceworld.md").read_text()
-    assert "<table" in (tmp_path / "report" / "scienceworld.html").read_text()
+    made = filled([decision(1, 1, True, here, horizon=1), run(1, here)], "table-9")
+    [row] = [dict(zip(made.head, row, strict=True)) for row in made.rows]
+    assert (row["oracle", "paper"], row["success", "paper"]) == ("69.83", "46/90")
+    assert "The paper's values are of 27B." in made.note
 
 
-def test_nothing_to_report(tmp_path):
-    with pytest.raises(ValueError, match="nothing to report"):
-        write([], ARMS, tmp_path)
+def test_shortened_runs_are_said_to_be_short_and_never_mixed_with_whole_ones():
+    short = cell("a/full", condition="pilot, 8 calls")
+    assert rows([run(1, short)], "table-28-pilot") == [["m", "full", "full", "1/1"]]
+    assert "episodes cut at 8 calls, no replication of the paper's 100" in filled(
+        [run(1, short)], "table-28-pilot"
+    ).note
+    whole = run(1, cell("a/full", condition="pilot"))
+    assert "cut" not in filled([whole], "table-28-pilot").note
+    with pytest.raises(CellError, match="condition: 'pilot, 8 calls' and 'pilot'"):
+        filled([run(1, short), whole], "table-28-pilot")
 
 
 def test_the_papers_counts_add_up():
