@@ -30,6 +30,7 @@ def evaluate(
     batch_size: int,
     limit: int | None,
     workflows: int | None,
+    calls: int | None,
     dtype: str,
     device: str,
     resume: bool,
@@ -54,7 +55,7 @@ def evaluate(
             "scienceworld": split_revision(trajectories),
         },
         split=split, out=out, batch_size=batch_size, limit=limit, dtype=dtype, device=device, resume=resume,
-        run_extension=run_extension, workflows=workflows,
+        run_extension=run_extension, workflows=workflows, calls=calls,
     ):  # fmt: skip
         print(f"Records: {path}")
 

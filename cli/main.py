@@ -187,6 +187,10 @@ def evaluate(
     workflows: Annotated[
         int | None, typer.Option(min=1, help="First N workflows of each task, all their decisions.")
     ] = None,
+    calls: Annotated[
+        int | None,
+        typer.Option(min=1, max=100, help="End ScienceWorld's free runs after N calls, for smoke runs."),
+    ] = None,
     dtype: Annotated[str, typer.Option(help="Parameter type of the model.")] = "auto",
     device: Annotated[str, typer.Option(help="cpu, cuda, ...; auto takes a GPU if there is one.")] = "auto",
     resume: Annotated[bool, typer.Option(help="Continue what was interrupted, or refuse to.")] = True,
@@ -201,7 +205,8 @@ def evaluate(
     evaluating.evaluate(
         model=model, adapters=adapter or [], untuned=untuned, tasks=tasks, data=data, controls=controls,
         trajectories=trajectories, split=split, out=out, batch_size=batch_size, limit=limit,
-        workflows=workflows, dtype=dtype, device=device, resume=resume, run_extension=run_frozen_extension,
+        workflows=workflows, calls=calls, dtype=dtype, device=device, resume=resume,
+        run_extension=run_frozen_extension,
     )  # fmt: skip
 
 

@@ -94,6 +94,7 @@ def evaluate(
     resume: bool = True,
     run_extension: bool = False,
     workflows: int | None = None,
+    calls: int | None = None,
 ) -> list[Path]:
     """Runs `tasks` (tasks or groups) under each of `adapters`; returns the files of records, in order.
 
@@ -102,7 +103,8 @@ def evaluate(
     and "controls" (and "scienceworld"); a revision of None is the default branch. `run_extension` lets the
     frozen ScienceWorld extension run. A split of None is each task's own. `dtype` is one of bases.PRECISIONS,
     or "auto" for the checkpoint's type. `workflows` keeps the first so many seeds of each task, `limit` the
-    first so many decisions or episodes. A run that was interrupted continues; `resume=False` refuses to.
+    first so many decisions or episodes; `calls` ends ScienceWorld's free runs after so many calls. A run that
+    was interrupted continues; `resume=False` refuses to.
 
     Raises EvaluateError, RecordError (a file of another cell), PinError, DataError, AdapterError or
     PromptTooLongError.
@@ -116,7 +118,7 @@ def evaluate(
         dtype = str(AutoConfig.from_pretrained(base.source, revision=base.commit).dtype).removeprefix(
             "torch."
         )
-    loaded, pins = _load(tasks, sources, split, run_extension, workflows)
+    loaded, pins = _load(tasks, sources, split, run_extension, workflows, calls)
     common = {
         "model": base.source,
         "model_revision": base.revision,
@@ -217,6 +219,7 @@ def _load(
     split: str | None,
     run_extension: bool,
     workflows: int | None,
+    calls: int | None,
 ) -> tuple[list[StsrTask], dict[str, Pin]]:
     """The tasks behind names of tasks and groups, with data; and the pins of the data sets that they read."""
     manager = TaskManager(include_path=HARNESSES, include_defaults=False)
@@ -226,7 +229,9 @@ def _load(
     pins = {name: pin(*sources[name], "dataset") for name in _needed(names) if name in sources}
     metadata: dict[str, Any] = {"stsr_split": split, "stsr_scienceworld_split": split} if split else {}
     if workflows:
-        metadata["stsr_seeds"] = workflows
+        metadata |= {"stsr_seeds": workflows, "stsr_scienceworld_workflows": workflows}
+    if calls:
+        metadata["stsr_scienceworld_calls"] = calls
     if run_extension:
         metadata["stsr_scienceworld_run_extension"] = True
     for name, found in pins.items():

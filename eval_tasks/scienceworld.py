@@ -8,9 +8,10 @@
 A pool holds few simulators, and a simulator one episode at a time. So episodes share `Lane`s: a lane plays
 one episode to its end, then takes the next that waits; all lanes advance together.
 
-Invariants: an episode ends with the first score of 100, with a negative score or with the hundredth call;
-every call of the model counts, whatever the simulator makes of it; a fault of the simulator is an error or
-leaves no trace (generators/scienceworld/sessions.py), and is never scored.
+Invariants: an episode ends with the first score of 100, with a negative score or with the last call of its
+budget, a hundred but in smoke runs; every call of the model counts, whatever the simulator makes of it; a
+fault of the simulator is an error or leaves no trace (generators/scienceworld/sessions.py), and is never
+scored.
 Source: appendix F of the paper.
 """
 
@@ -29,7 +30,7 @@ from stsr.generators.scienceworld.catalogue import MOST_ACTIONS, Workflow
 from stsr.generators.scienceworld.prompts import render
 from stsr.generators.scienceworld.sessions import Pool
 from stsr.generators.scienceworld.simulator import JAR_SHA256, SimulatorError, package_version
-from stsr.generators.scienceworld.states import Seen, State, reference_after, state_at
+from stsr.generators.scienceworld.states import State, reference_after, state_at
 from stsr.generators.scienceworld.variations import Variation
 from stsr.generators.scienceworld.views import view as find_view
 
@@ -98,7 +99,14 @@ class Local(Rollout):
 class FreeRun(Rollout):
     """One episode in the simulator."""
 
-    def __init__(self, task: Variation, view: str, pool: Pool, workflow: Workflow | None = None) -> None:
+    def __init__(
+        self,
+        task: Variation,
+        view: str,
+        pool: Pool,
+        workflow: Workflow | None = None,
+        most_calls: int = MOST_ACTIONS,
+    ) -> None:
         """`workflow` is the task's reference path, or None for an official test variation.
 
         Raises ValueError for an unknown view, or one that needs a reference path where there is none.
@@ -106,7 +114,7 @@ class FreeRun(Rollout):
         self.task, self.view, self.workflow, self._show = task, view, workflow, find_view(view)
         if self._show.needs_target and workflow is None:
             raise ValueError(f"{task.id}: the view {view} needs a reference path; test variations have none")
-        self.turns, self.most_calls = [], MOST_ACTIONS
+        self.turns, self.most_calls = [], most_calls
         self._pool, self._session = pool, pool.open(task)
         self._state: State | None = None
         self.ended: Ended | None = None
@@ -124,8 +132,9 @@ class FreeRun(Rollout):
         """The state of the episode. Raises SimulatorError if the simulator begins it unlike the catalogue."""
         if self._state is None:
             description, seen = self._pool.describe(self._session)
-            self._state = State(description, seen, ())
-            if self.workflow is not None and self._state != state_at(self.workflow, 1):
+            self._state = State(description, seen, (), self.most_calls)
+            begins = state_at(self.workflow, 1) if self.workflow else self._state
+            if self._state != begins._replace(most_calls=self.most_calls):
                 raise SimulatorError(f"{self.task.id}: the simulator begins otherwise than the catalogue")
         return self._state
 
@@ -180,8 +189,8 @@ class FreeRun(Rollout):
                 score=outcome.score,
             )
         )
-        self._state = State(before.description, Seen(*seen), tuple(self._session.calls))
-        self.ended = _ended(outcome.score, len(self.turns))
+        self._state = before._replace(seen=seen, calls=tuple(self._session.calls))
+        self.ended = _ended(outcome.score, self._state.remaining)
         if self.ended:
             self._pool.close(self._session)
 
@@ -204,12 +213,12 @@ class FreeRun(Rollout):
         }
 
 
-def _ended(score: int, calls: int) -> Ended | None:
+def _ended(score: int, remaining: int) -> Ended | None:
     if score == 100:
         return "success"
     if score < 0:
         return "failed"
-    return "budget" if calls == MOST_ACTIONS else None
+    return None if remaining else "budget"
 
 
 def scored(turns: list[ActionTurn]) -> dict[str, Any]:
@@ -219,7 +228,7 @@ def scored(turns: list[ActionTurn]) -> dict[str, Any]:
     success = scores[-1] == 100
     return {
         "success": success,
-        "ended": _ended(scores[-1], len(turns)),
+        "ended": _ended(scores[-1], turns[-1].remaining - 1),
         "calls": len(turns),
         "score": scores[-1],
         "best": max(0, *scores),

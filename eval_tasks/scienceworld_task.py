@@ -8,6 +8,8 @@
 |---|---|---|
 | stsr_scienceworld_data, _revision | the trajectories: Hub id or folder, and revision | the YAML's |
 | stsr_scienceworld_split | split, for example development (table 27) | the YAML's |
+| stsr_scienceworld_workflows | the first N workflows, short, medium and long ones in turn | all |
+| stsr_scienceworld_calls | calls of a free run at most, for smoke runs; enters the records' cell | 100 |
 | stsr_scienceworld_simulators | simulators at a time, one JVM each | 2 |
 | stsr_scienceworld_run_extension | true: really run the frozen extension | it is refused |
 
@@ -25,9 +27,11 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+import datasets
 from lm_eval.api.model import LM
 
 from stsr.eval_tasks import scienceworld_records
@@ -35,9 +39,10 @@ from stsr.eval_tasks.data import DataError, load_split
 from stsr.eval_tasks.journal import Journal
 from stsr.eval_tasks.rollout import Chat, RolloutRequest, render, stsr_rollout
 from stsr.eval_tasks.scienceworld import FreeRun, Lane, Local
+from stsr.eval_tasks.scienceworld_records import condition_of
 from stsr.eval_tasks.task import Asked, StsrTask
 from stsr.generators.prompts import Message
-from stsr.generators.scienceworld.catalogue import Workflow
+from stsr.generators.scienceworld.catalogue import MOST_ACTIONS, Workflow
 from stsr.generators.scienceworld.prompts import HEAD
 from stsr.generators.scienceworld.sessions import SIMULATORS, Pool
 from stsr.generators.scienceworld.simulator import find_java, package_jar
@@ -49,6 +54,8 @@ OPTIONS = (
     "stsr_scienceworld_data",
     "stsr_scienceworld_revision",
     "stsr_scienceworld_split",
+    "stsr_scienceworld_workflows",
+    "stsr_scienceworld_calls",
     "stsr_scienceworld_simulators",
     "stsr_scienceworld_run_extension",
 )
@@ -78,14 +85,26 @@ class ScienceWorldTask(StsrTask):
         pinned = None if Path(source).is_dir() else (dataset_kwargs or {}).get("revision")
         revision = metadata.get("stsr_scienceworld_revision", pinned)
         split = str(metadata.get("stsr_scienceworld_split", self.config.test_split))
-        self.dataset = {
-            split: load_split(source, self.DATASET_NAME, split, None if revision is None else str(revision))
-        }
+        docs = load_split(source, self.DATASET_NAME, split, None if revision is None else str(revision))
+        if "stsr_scienceworld_workflows" in metadata:
+            docs = docs.select(first_workflows(docs, int(metadata["stsr_scienceworld_workflows"])))
+        self.dataset = {split: docs}
         self.config.test_split = split
 
     @property
     def source(self) -> str:
         return "scienceworld"
+
+
+def first_workflows(docs: datasets.Dataset, number: int) -> list[int]:
+    """Places of the documents of the first workflows, taken from short, medium and long ones in turn."""
+    tasks = docs["task" if "task" in docs.column_names else "id"]
+    bins = docs["bin"] if "bin" in docs.column_names else [""] * len(docs)
+    by_bin: dict[str, list[str]] = {}
+    for task, bin in dict.fromkeys(zip(tasks, bins, strict=True)):
+        by_bin.setdefault(bin, []).append(task)
+    in_turn = [task for turn in zip_longest(*by_bin.values()) for task in turn if task is not None]
+    return [at for at, task in enumerate(tasks) if task in in_turn[:number]]
 
 
 class LocalTask(ScienceWorldTask):
@@ -115,6 +134,18 @@ class FreeRunTask(ScienceWorldTask):
         super().__init__(config)
         self.OUTPUT_TYPE = REQUEST_TYPE
 
+    @property
+    def most_calls(self) -> int:
+        """Calls of an episode at most. Raises DataError for a number that is not 1 to 100."""
+        asked = self.config.metadata.get("stsr_scienceworld_calls", MOST_ACTIONS)
+        if asked not in range(1, MOST_ACTIONS + 1):
+            raise DataError(f"a free run of ScienceWorld has 1 to {MOST_ACTIONS} calls, not {asked!r}")
+        return int(asked)
+
+    @property
+    def condition(self) -> str:
+        return condition_of(super().condition, self.most_calls)
+
     def asked(self, doc: Mapping[str, Any]) -> Asked:
         view = self.config.metadata["stsr_view"]
         return Asked(f"{doc['id']}@{view}", "scienceworld", 0, view)
@@ -127,7 +158,8 @@ class FreeRunTask(ScienceWorldTask):
         return self._free_run(doc, pool, workflow)
 
     def _free_run(self, doc: Mapping[str, Any], pool: Pool, workflow: Workflow | None) -> FreeRun:
-        return FreeRun(parse(doc["id"]), self.config.metadata["stsr_view"], pool, workflow)
+        view = self.config.metadata["stsr_view"]
+        return FreeRun(parse(doc["id"]), view, pool, workflow, self.most_calls)
 
     def _first_prompt(self) -> object:
         return render([Message(role="user", content=HEAD)], self._chat)

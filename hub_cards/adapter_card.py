@@ -20,7 +20,7 @@ from huggingface_hub import EvalResult, ModelCardData, hf_hub_download, snapshot
 from stsr.hub_cards.cards import render
 from stsr.hub_cards.pins import Pin, pin
 from stsr.hub_cards.publish import Published, publish_folder
-from stsr.hub_cards.training_views import of_scienceworld, view_rule
+from stsr.hub_cards.training_views import origin_of, view_rule
 
 RUN = "run.json"
 """What the run was, in every folder of an adapter that this project trained."""
@@ -72,7 +72,7 @@ def write_card(folder: Path, *, tag: str = "v1.0.0", results: Sequence[Result] =
 
 
 def _of_scienceworld(run: dict[str, Any]) -> bool:
-    return of_scienceworld(run["view"], run["data"]["config"])
+    return origin_of(run["data"]["config"]).family == "scienceworld"
 
 
 def _metadata(run: dict[str, Any], base: Pin, data: Pin, results: Sequence[Result]) -> ModelCardData:

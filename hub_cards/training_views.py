@@ -1,9 +1,12 @@
-"""What a training set shows: the views of table workflows and of ScienceWorld, and mixtures of views.
+"""What a training set is of and shows: family and horizon; views of tables and of ScienceWorld; mixtures.
 
 Invariant: each has one line for a card; a name that has none is refused before anything is trained.
 """
 
 from __future__ import annotations
+
+import re
+from typing import NamedTuple
 
 from stsr.generators import views
 from stsr.generators.scienceworld import views as scienceworld
@@ -17,9 +20,26 @@ MIXTURES = {
 """Mixture -> its line. Their rows are declared in recipes/datasets/table-workflows.yaml (appendix E)."""
 
 
-def of_scienceworld(name: str, config: str) -> bool:
-    """Whether configuration `config` of view `name` is ScienceWorld's: it is called as its view alone."""
-    return config in (name, "{view}")
+class Origin(NamedTuple):
+    """What the workflows of a training set are."""
+
+    family: str
+    horizon: int | None
+    """None where paths have their natural lengths."""
+
+
+def origin_of(config: str) -> Origin:
+    """Family and horizon of a data set's configuration, which its name tells; `{view}` may stand for a view.
+
+    >>> origin_of("h16-compact"), origin_of("choice-h16-{view}")
+    (Origin(family='chain', horizon=16), Origin(family='choice', horizon=16))
+    >>> origin_of("short-full")
+    Origin(family='scienceworld', horizon=None)
+    """
+    if found := re.match(r"(?:(.+)-)?h(\d+)\b", config):
+        return Origin(found[1] or "chain", int(found[2]))
+    known = config.removeprefix("short-") in (*scienceworld.VIEWS, "{view}")
+    return Origin("scienceworld" if known else "", None)
 
 
 def view_rule(name: str, config: str) -> str:
@@ -30,7 +50,7 @@ def view_rule(name: str, config: str) -> str:
     >>> view_rule("full", "h16-full")
     'All contents. Consults nothing.'
     """
-    if of_scienceworld(name, config):
+    if origin_of(config).family == "scienceworld":
         view = scienceworld.view(name)
         return f"{view.keeps} Consults {view.consults}."
     if name in MIXTURES:

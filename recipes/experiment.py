@@ -11,7 +11,6 @@ before anything runs.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.resources import files
@@ -20,6 +19,7 @@ from typing import Any, NamedTuple
 
 from stsr.generators.declaration import DeclarationError, load
 from stsr.generators.scienceworld.extension import RUN_FLAG
+from stsr.hub_cards.training_views import origin_of
 from stsr.recipes.names import fill, kept_steps, read_recipe
 
 _NEEDED = (
@@ -100,6 +100,8 @@ class Smoke:
     """Workflows of each task, in evaluation."""
     limit: int = 0
     """Decisions or episodes of each task; 0 is all. For tasks that are not made of workflows."""
+    calls: int = 0
+    """Calls of a ScienceWorld episode at most; 0 is the study's hundred."""
     updates: int = 2
     rows_per_update: int = 4
     save_at_steps: tuple[int, ...] = ()
@@ -132,6 +134,8 @@ class Experiment:
     """Workflows of each task in evaluation; 0 is all that a task has."""
     limit: int = 0
     """Decisions or episodes of each task; 0 is all."""
+    calls: int = 0
+    """Calls of a ScienceWorld episode at most; 0 is the study's hundred."""
     frozen: bool = False
     """The experiment runs only if it is told to by a flag of its own."""
     train_needs: Needs = Needs()
@@ -237,15 +241,12 @@ class Trained(NamedTuple):
     @property
     def horizon(self) -> int | None:
         """Horizon of the training workflows; None where the data have none."""
-        found = re.search(r"\bh(\d+)\b", self.config)
-        return int(found[1]) if found else None
+        return origin_of(self.config).horizon
 
     @property
     def family(self) -> str:
-        """Family of the training workflows: configs of chains begin with the horizon, others with a name."""
-        if self.horizon is None:
-            return "scienceworld"
-        return "chain" if self.config.startswith("h") else self.config.partition("-h")[0]
+        """Family of the training workflows."""
+        return origin_of(self.config).family
 
 
 def recipes_folder() -> Path:
@@ -315,6 +316,7 @@ def smoked(experiment: Experiment, base: str) -> Experiment:
         untuned=(recipe,) if experiment.untuned else (),
         workflows=small.workflows,
         limit=small.limit,
+        calls=small.calls,
         batch_size=16,
         device="cpu",
         train_needs=Needs(memory_gb=4, minutes=10),

@@ -176,7 +176,7 @@ def _revisions(experiment: Experiment) -> list[str]:
 
 
 def _sizes(experiment: Experiment) -> list[str]:
-    sizes = {"--workflows": experiment.workflows, "--limit": experiment.limit}
+    sizes = {"--workflows": experiment.workflows, "--limit": experiment.limit, "--calls": experiment.calls}
     return [word for option, size in sizes.items() if size for word in (option, str(size))]
 
 

@@ -48,11 +48,13 @@ class State(NamedTuple):
     seen: Seen
     calls: tuple[Call, ...]
     """Calls so far, oldest first, rejected ones included."""
+    most_calls: int = MOST_ACTIONS
+    """The budget."""
 
     @property
     def remaining(self) -> int:
         """Calls left of the budget."""
-        return MOST_ACTIONS - len(self.calls)
+        return self.most_calls - len(self.calls)
 
     @property
     def feedback(self) -> str:

@@ -179,6 +179,35 @@ def test_only_rejections_use_up_the_budget(run, scripts, fake):
     assert (numbers["rejection"], numbers["later_success"], numbers["no_rejection"]) == (1.0, 0.0, 0.0)
 
 
+def test_a_shortened_budget_is_told_to_the_model_and_ends_the_episode(run, scripts, fake):
+    lm = scripts.lm(lambda prompt: "frobnicate")
+    _, results = run(lm, "stsr_scienceworld_free_run_full", limit=1, stsr_scienceworld_calls=3)
+    assert [(result["ended"], result["calls"]) for result in results] == [("budget", 3)]
+    assert [turn["remaining"] for turn in results[0]["turns"]] == [3, 2, 1]
+    assert [prompt.rpartition("Calls left: ")[2] for (prompt,) in lm.batches] == ["3", "2", "1"]
+
+
+@pytest.mark.parametrize("calls", [0, 101, -1, "many", 2.5])
+def test_a_budget_that_is_none_is_refused(tasks, calls):
+    (task,) = tasks("stsr_scienceworld_free_run_full", stsr_scienceworld_calls=calls).values()
+    with pytest.raises(DataError, match=f"has 1 to 100 calls, not {calls!r}"):
+        _ = task.condition
+
+
+def test_few_workflows_are_of_all_lengths(run, scripts, tasks):
+    """Of the first three, one each: the first of its length, with all its decisions."""
+    _, results = run(
+        scripts.lm(lambda prompt: ""), "stsr_scienceworld_local_full", stsr_scienceworld_workflows=3
+    )
+    first = {}
+    for workflow in workflows_of(read_splits().test):
+        first.setdefault(workflow.bin, workflow)
+    assert {result["task"] for result in results} == {workflow.id for workflow in first.values()}
+    assert len(results) == sum(len(workflow.steps) for workflow in first.values())
+    (pilot,) = tasks("stsr_scienceworld_pilot_full", stsr_scienceworld_workflows=2).values()
+    assert pilot.task_docs["id"] == list(read_splits().pilot[:2])
+
+
 def test_a_negative_score_ends_an_episode(run, scripts, fake):
     numbers, results = run(scripts.lm(lambda prompt: "fail"), "stsr_scienceworld_free_run_full", limit=2)
     assert [(r["ended"], r["calls"], r["score"], r["best"]) for r in results] == [("failed", 1, -100, 0)] * 2
@@ -335,6 +364,16 @@ def test_the_driver_leaves_records(ask, fake, answers):
         assert (record.calls, len(record.turns), record.ended) == (100, 100, "budget")
         assert record.cell.view == "compact-recent2"
         assert all(turn.prompt_tokens for turn in record.turns)
+
+
+def test_a_shortened_run_never_shares_a_cell_with_a_whole_one(ask, tasks, fake, answers):
+    name = "stsr_scienceworld_free_run_full"
+    (path,) = ask(name, limit=1, calls=2)
+    assert [(record.calls, record.cell.condition) for record in read([path])] == [(2, "2 calls")]
+    (pilot,) = tasks("stsr_scienceworld_pilot_full", stsr_scienceworld_calls=2).values()
+    assert pilot.condition == "pilot, 2 calls"
+    with pytest.raises(RecordError, match="another cell: condition '2 calls', not ''"):
+        ask(name, limit=1)
 
 
 def test_a_finished_episode_is_not_played_again(ask, fake, answers, monkeypatch):

@@ -154,9 +154,10 @@ def test_the_papers_values_stand_beside_those_of_any_base_and_say_whose_they_are
 def test_shortened_runs_are_said_to_be_short_and_never_mixed_with_whole_ones():
     short = cell("a/full", condition="pilot, 8 calls")
     assert rows([run(1, short)], "table-28-pilot") == [["m", "full", "full", "1/1"]]
-    assert "episodes cut at 8 calls, no replication of the paper's 100" in filled(
-        [run(1, short)], "table-28-pilot"
-    ).note
+    assert (
+        "episodes cut at 8 calls, no replication of the paper's 100"
+        in filled([run(1, short)], "table-28-pilot").note
+    )
     whole = run(1, cell("a/full", condition="pilot"))
     assert "cut" not in filled([whole], "table-28-pilot").note
     with pytest.raises(CellError, match="condition: 'pilot, 8 calls' and 'pilot'"):
