@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from stsr.eval_tasks.episodes import Episode
-from stsr.eval_tasks.rollout import REQUEST_TYPE, RolloutRequest, stsr_rollout
+from stsr.eval_tasks.rollout import REQUEST_TYPE, RolloutRequest, run
 from stsr.generators import chain
 from stsr.generators.rows import decision_rows
 from stsr.generators.tasks import Task
@@ -88,11 +88,11 @@ def benchmark(
     """Runs the episodes of `seeds` both ways on the LM. Raises UnequalError if transcripts differ."""
     tasks = [chain.generate(horizon, seed) for seed in seeds]
     asked = requests(tasks, view, lm.apply_chat_template, max_gen_toks)
-    stsr_rollout(lm, asked[:1], disable_tqdm=True)  # warm-up: caches, threads, kernels
+    run(lm, asked[:1], disable_tqdm=True)  # warm-up: caches, threads, kernels
     begun = time.perf_counter()
-    single = [stsr_rollout(lm, [request], disable_tqdm=True)[0] for request in asked]
+    single = [run(lm, [request], disable_tqdm=True)[0] for request in asked]
     between = time.perf_counter()
-    together = stsr_rollout(lm, asked, disable_tqdm=True)
+    together = run(lm, asked, disable_tqdm=True)
     ended = time.perf_counter()
     differing = [task.id for task, a, b in zip(tasks, single, together, strict=True) if a != b]
     if differing:

@@ -91,7 +91,17 @@ def text_of(prompt: Prompt) -> str:
 
 
 def stsr_rollout(self: Any, requests: Sequence[RolloutRequest], disable_tqdm: bool = False) -> list[str]:
-    """Runs the rollouts of `requests` to their end on the LM `self`; one JSON result (see episodes) each.
+    """The method of LMs: see `run`. lm-eval's own `hf` backend tries the calls that a prompt shows first."""
+    huggingface = sys.modules.get("lm_eval.models.huggingface")
+    if huggingface and type(self) is huggingface.HFLM:
+        from stsr.eval_tasks.shared_prefix import SharedPrefixLM  # torch, which no other backend needs
+
+        self = SharedPrefixLM.over(self)
+    return run(self, requests, disable_tqdm)
+
+
+def run(lm: Any, requests: Sequence[RolloutRequest], disable_tqdm: bool = False) -> list[str]:
+    """Runs the rollouts of `requests` to their end on `lm`; one JSON result (see episodes) each.
 
     A rollout whose result is in its request's journal is not run again.
 
@@ -107,12 +117,12 @@ def stsr_rollout(self: Any, requests: Sequence[RolloutRequest], disable_tqdm: bo
             runs[key] = (request, rollout)
         else:
             results[key] = known
-    rounds = _Rounds(self, list(unique.values()))
+    rounds = _Rounds(lm, list(unique.values()))
     rounds.check_all(list(runs.values()))
-    hidden = disable_tqdm or getattr(self, "rank", 0) != 0
+    hidden = disable_tqdm or getattr(lm, "rank", 0) != 0
     with (
-        strict_replies(self),
-        _fixed_batch(self, rounds.longest, rounds.room),
+        strict_replies(lm),
+        _fixed_batch(lm, rounds.longest, rounds.room),
         tqdm(total=len(runs), desc="stsr rollouts finished", unit="rollout", disable=hidden) as bar,
     ):
         while live := [run for run in runs.values() if not run[1].finished]:

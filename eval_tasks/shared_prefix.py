@@ -6,18 +6,22 @@ Three things make it faster than lm-eval's own HFLM, and none changes an answer:
 
 - All prompts of a run begin with the same instructions, more than half of their tokens. Their keys and values
   are computed once and shared by all rows of a batch.
-- A greedy answer is nearly always one of the calls that the prompt shows (`offers`). After the prompt, one
-  more forward over each shown call tells whether greedy decoding would give exactly that call: the argmax
-  must be its next token at every position, and an end token after the last. Only what no candidate settles is
-  decoded, from the keys and values that are there. The right call is not consulted: candidates are what the
-  prompt prints.
-- The candidates of a likelihood choice share the prompt's keys and values.
+- A greedy answer is nearly always one of the calls that the prompt shows (`offers`). So the forward pass over
+  a prompt also covers the shown calls, side by side behind it, none of which sees another. It tells whether
+  greedy decoding would give exactly one of them: the argmax must be its next token at every position, and an
+  end token after the last. A batch of such answers takes one pass instead of one a token. Only what no
+  candidate settles is decoded, from the prompt's keys and values. The right call is not consulted: candidates
+  are what the prompt prints.
+- The candidates of a likelihood choice are one such pass, too.
 
 Invariant: the tokens that a row attends to, and their positions, are those of HFLM; only padding moves, from
 before a row to between the shared beginning and the rest. So answers are HFLM's
 (tests/eval_tasks/test_shared_prefix.py). Where two tokens are so close that rounding could order them
-otherwise, nothing is settled and the row is decoded. A model with layers other than full attention, a
-generation config that changes greedy logits, or sampling takes HFLM's way.
+otherwise, nothing is settled and the row is decoded. A model with layers other than full attention, an
+attention that takes no mask of ours (flash attention), a generation config that changes greedy logits, or
+sampling takes HFLM's way.
+
+`lm_eval --model hf` goes this way too (rollout.py); `stsr eval` builds an instance itself.
 
 An instance belongs to one set of weights: it does not notice an adapter that is swapped later.
 """
@@ -25,12 +29,15 @@ An instance belongs to one set of weights: it does not notice an adapter that is
 from __future__ import annotations
 
 import copy
+import inspect
 from collections import defaultdict
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple, cast
 
 import torch
 from lm_eval.models.huggingface import HFLM
 from transformers import DynamicCache, GenerationConfig
+from transformers.cache_utils import DynamicLayer
 
 WORTHWHILE = 32
 """Tokens; a shorter common beginning is not shared."""
@@ -38,15 +45,16 @@ CLOSE = 8
 """Two logits are too close to call if they differ by less than this many units of rounding at their size."""
 
 
-class Prefilled(NamedTuple):
-    """A batch of b prompts, computed."""
+class Computed(NamedTuple):
+    """A batch of b prompts and the texts behind them, computed."""
 
     cache: DynamicCache
-    """Keys and values of all prompts."""
+    """Keys and values of all prompts, without the texts."""
     mask: torch.Tensor
     """[b, n]: 1 where the cache holds a token of the row."""
-    last: torch.Tensor
-    """[b, vocabulary]: logits after each prompt, float32."""
+    ahead: list[list[torch.Tensor]]
+    """Prompt -> text -> [tokens of the text + 1, vocabulary]: logits before each of its tokens and after the
+    last."""
     shared: int
     """Tokens of the shared beginning, behind which the padding stands."""
 
@@ -58,10 +66,20 @@ class SharedPrefixLM(HFLM):  # type: ignore[misc]  # lm-eval is untyped
         """As HFLM's, and `verify=False` decodes every answer."""
         verify = options.pop("verify", True)
         super().__init__(*arguments, **options)
+        self._begin(verify)
+
+    @classmethod
+    def over(cls, lm: HFLM) -> SharedPrefixLM:
+        """The same model, tokenizer and settings, without loading anything again."""
+        other = copy.copy(lm)
+        other.__class__ = cls
+        other._begin(verify=True)
+        return cast(SharedPrefixLM, other)
+
+    def _begin(self, verify: bool) -> None:
         self._prefix: list[int] = []
         self._cache: DynamicCache | None = None
-        kinds = getattr(self.model.config.get_text_config(), "layer_types", None) or []
-        self._plain = set(kinds) == {"full_attention"}
+        self._plain = takes_side_by_side(self.model)
         settings = self.model.generation_config
         self._verify = verify and self._plain and greedy_is_argmax(settings)
         ends = settings.eos_token_id
@@ -77,8 +95,8 @@ class SharedPrefixLM(HFLM):  # type: ignore[misc]  # lm-eval is untyped
         self._replies = {}
         if self._verify:
             for prompt in {request.args[0] for request in requests} & self.offers.keys():
-                replies = [self.tok_encode(reply, add_special_tokens=False) for reply in self.offers[prompt]]
-                self._replies[tuple(self.tok_encode(prompt))] = replies
+                replies = (self.tok_encode(reply, add_special_tokens=False) for reply in self.offers[prompt])
+                self._replies[tuple(self.tok_encode(prompt))] = [reply for reply in replies if reply]
         answers: list[str] = super().generate_until(requests, disable_tqdm=disable_tqdm)
         return answers
 
@@ -94,7 +112,7 @@ class SharedPrefixLM(HFLM):  # type: ignore[misc]  # lm-eval is untyped
                 context, mask = self._moved(rows, shared, context.shape[1])
                 options["cache"] = self._prefix_cache(len(rows))
             return super()._model_generate(context, max_length, stop, attention_mask=mask, **options)
-        prompts = self._prefill(rows, context.shape[1])
+        prompts = self._compute(rows, known, context.shape[1])
         settled = self._settle(prompts, known, room)
         rest = [at for at in range(len(rows)) if at not in settled]
         self.settled, self.decoded = self.settled + len(settled), self.decoded + len(rest)
@@ -118,7 +136,7 @@ class SharedPrefixLM(HFLM):  # type: ignore[misc]  # lm-eval is untyped
         self, requests: list[Any], disable_tqdm: bool = False, override_bs: int | None = None
     ) -> list[tuple[float, bool]]:
         """As HFLM's: (log-likelihood, whether greedy decoding gives it); the continuations of one context
-        share its keys and values. In float32 whatever the model's type."""
+        stand behind it side by side. In float32 whatever the model's type."""
         if not self._plain:
             scores: list[tuple[float, bool]] = super()._loglikelihood_tokens(
                 requests, disable_tqdm, override_bs
@@ -132,16 +150,14 @@ class SharedPrefixLM(HFLM):  # type: ignore[misc]  # lm-eval is untyped
         size = override_bs or (self.batch_size if isinstance(self.batch_size, int) else 16)
         for begin in range(0, len(contexts), size):
             part = contexts[begin : begin + size]
-            prompts = self._prefill([list(context) for context in part], max(map(len, part)))
-            pairs = [(row, at) for row, context in enumerate(part) for at in asked[context]]
-            texts = [requests[at][2] for _, at in pairs]
-            logits = self._extend(prompts, [row for row, _ in pairs], texts)
-            for index, (row, at) in enumerate(pairs):
-                tokens = torch.tensor(texts[index], device=self.device)
-                steps = torch.cat([prompts.last[row : row + 1], logits[index, : len(tokens) - 1].float()])
-                chances = steps.log_softmax(dim=-1).gather(1, tokens[:, None])
-                found[at] = (float(chances.sum()), bool((steps.argmax(dim=-1) == tokens).all()))
-                self.cache_hook.add_partial("loglikelihood", requests[at][0], found[at])
+            texts = [[list(requests[at][2]) for at in asked[context]] for context in part]
+            prompts = self._compute([list(context) for context in part], texts, max(map(len, part)))
+            for context, replies, ahead in zip(part, texts, prompts.ahead, strict=True):
+                for at, reply, steps in zip(asked[context], replies, ahead, strict=True):
+                    tokens = torch.tensor(reply, device=self.device)
+                    chances = steps[:-1].float().log_softmax(dim=-1).gather(1, tokens[:, None])
+                    found[at] = (float(chances.sum()), bool((steps[:-1].argmax(dim=-1) == tokens).all()))
+                    self.cache_hook.add_partial("loglikelihood", requests[at][0], found[at])
         return [found[at] for at in range(len(requests))]
 
     # -- prompts
@@ -182,57 +198,43 @@ class SharedPrefixLM(HFLM):  # type: ignore[misc]  # lm-eval is untyped
         return torch.tensor(ids, device=self.device), mask
 
     @torch.inference_mode()
-    def _prefill(self, rows: list[list[int]], width: int) -> Prefilled:
-        """Computes prompts. Their padding stands behind the shared beginning, if there is one."""
+    def _compute(self, rows: list[list[int]], texts: list[list[list[int]]], width: int) -> Computed:
+        """One forward pass over prompts, padded to `width`, each with its `texts` side by side behind it.
+
+        The prompts' padding stands behind the shared beginning, if there is one.
+        """
         shared = self._share(rows)
         ids, mask = self._moved(rows, shared, width)
         cache = self._prefix_cache(len(rows)) if shared else DynamicCache(config=self.model.config)
-        positions = (mask.cumsum(-1) - 1).masked_fill(mask == 0, 0)
+        longest, pad = max(sum(map(len, some)) for some in texts), self.tokenizer.pad_token_id
+        behind = torch.tensor([_filled(sum(some, []), longest, pad) for some in texts], device=self.device)
+        numbers = [[number for number, text in enumerate(some, 1) for _ in text] for some in texts]
+        owner = torch.tensor([_filled(some, longest, 0) for some in numbers], device=self.device)
+        steps = [[step for text in some for step in range(len(text))] for some in texts]
+        places = torch.tensor([_filled(some, longest, 0) for some in steps], device=self.device)
+        before = (mask.cumsum(-1) - 1).clamp(min=0)
         logits = self.model(
-            input_ids=ids[:, shared:],
-            attention_mask=mask,
-            position_ids=positions[:, shared:],
+            input_ids=torch.cat([ids[:, shared:], behind], dim=1),
+            attention_mask=side_by_side(mask, owner, shared, self.model.dtype),
+            position_ids=torch.cat([before[:, shared:], mask.sum(-1, keepdim=True) + places], dim=1),
             cache=cache,
-            logits_to_keep=1,
+            logits_to_keep=longest + 1,
         ).logits
-        return Prefilled(cache, mask, logits[:, -1].float(), shared)
-
-    @torch.inference_mode()
-    def _extend(self, prompts: Prefilled, rows: list[int], texts: list[list[int]]) -> torch.Tensor:
-        """Logits [p, longest, vocabulary] after each token of each text, behind the prompt of its row."""
-        longest, pad = max(map(len, texts)), self.tokenizer.pad_token_id
-        chosen = torch.tensor(rows, device=self.device)
-        cache = _apart(prompts.cache)
-        cache.batch_select_indices(chosen)
-        before = prompts.mask[chosen]
-        ids = torch.tensor([text + [pad] * (longest - len(text)) for text in texts], device=self.device)
-        # A text's padding is behind it, where nothing of it looks.
-        mask = torch.cat([before, torch.ones_like(ids)], dim=1)
-        positions = before.sum(-1, keepdim=True) + torch.arange(longest, device=self.device)
-        logits: torch.Tensor = self.model(
-            input_ids=ids, attention_mask=mask, position_ids=positions, cache=cache
-        ).logits
-        return logits
+        cache.crop(-longest)
+        ahead = [list(_steps(row, list(map(len, some)))) for row, some in zip(logits, texts, strict=True)]
+        return Computed(cache, mask, ahead, shared)
 
     # -- candidates
 
-    def _settle(self, prompts: Prefilled, known: list[list[list[int]]], room: int) -> dict[int, list[int]]:
+    def _settle(self, prompts: Computed, known: list[list[list[int]]], room: int) -> dict[int, list[int]]:
         """Row -> the candidate that greedy decoding gives, for the rows where it surely gives one."""
-        first, sure = self._argmax(prompts.last)
-        pairs = [
-            (row, reply)
-            for row, replies in enumerate(known)
-            for reply in replies
-            if sure[row] and reply and reply[0] == first[row] and len(reply) < room
-        ]
-        if not pairs:
-            return {}
-        logits = self._extend(prompts, [row for row, _ in pairs], [reply for _, reply in pairs])
         settled = {}
-        for (row, reply), steps in zip(pairs, logits, strict=True):
-            best, clear = self._argmax(steps[: len(reply)].float())
-            if all(clear) and best[:-1] == reply[1:] and best[-1] in self._ends:
-                settled[row] = reply
+        for row, (replies, ahead) in enumerate(zip(known, prompts.ahead, strict=True)):
+            for reply, steps in zip(replies, ahead, strict=True):
+                if len(reply) < room:
+                    best, clear = self._argmax(steps.float())
+                    if all(clear) and best[:-1] == reply and best[-1] in self._ends:
+                        settled[row] = reply
         return settled
 
     def _argmax(self, logits: torch.Tensor) -> tuple[list[int], list[bool]]:
@@ -247,6 +249,53 @@ def _apart(cache: DynamicCache) -> DynamicCache:
     other = copy.copy(cache)
     other.layers = [copy.copy(layer) for layer in cache.layers]
     return other
+
+
+def side_by_side(mask: torch.Tensor, owner: torch.Tensor, known: int, dtype: torch.dtype) -> torch.Tensor:
+    """What to add to attention scores, [b, 1, n - known + m, n + m], so that texts behind a prompt see it and
+    themselves alone.
+
+    `mask` is [b, n], 1 where a row holds a token of its prompt; `owner` is [b, m], the number of the text that
+    a token behind the prompt belongs to, from 1, and 0 for padding; the first `known` tokens ask nothing.
+
+    >>> mask, owner = torch.tensor([[1, 1]]), torch.tensor([[1, 1, 2]])
+    >>> (side_by_side(mask, owner, 1, torch.float32)[0, 0] == 0).int().tolist()
+    [[1, 1, 0, 0, 0], [1, 1, 1, 0, 0], [1, 1, 1, 1, 0], [1, 1, 0, 0, 1]]
+    """
+    groups = torch.cat([torch.zeros_like(mask), owner], dim=1)
+    tokens = torch.cat([mask, owner], dim=1) > 0
+    at = torch.arange(groups.shape[1], device=mask.device)
+    earlier = at[None, :] <= at[known:, None]
+    own = (groups[:, None, :] == 0) | (groups[:, None, :] == groups[:, known:, None])
+    seen = tokens[:, None, :] & earlier & own
+    # The least number and not minus infinity: padding that sees nothing must not become NaN.
+    return torch.zeros(seen.shape, dtype=dtype, device=mask.device).masked_fill(
+        ~seen, torch.finfo(dtype).min
+    )[:, None]
+
+
+def _filled(values: list[int], width: int, value: int) -> list[int]:
+    return values + [value] * (width - len(values))
+
+
+def _steps(logits: torch.Tensor, lengths: list[int]) -> Iterator[torch.Tensor]:
+    """Of the logits after a prompt and after each token behind it, those before and after each text's."""
+    begin = 1
+    for length in lengths:
+        yield torch.cat([logits[:1], logits[begin : begin + length]])
+        begin += length
+
+
+def takes_side_by_side(model: Any) -> bool:
+    """Whether every layer of a decoder attends to whatever an additive mask lets it see, at given positions."""
+    decoder = model.get_base_model() if hasattr(model, "get_base_model") else model
+    config = decoder.config.get_text_config(decoder=True)
+    takes = inspect.signature(decoder.forward).parameters.keys()
+    return (
+        takes >= {"attention_mask", "position_ids", "cache", "logits_to_keep"}
+        and config._attn_implementation in ("sdpa", "eager")
+        and all(type(layer) is DynamicLayer for layer in DynamicCache(config=config).layers)
+    )
 
 
 def greedy_is_argmax(settings: GenerationConfig) -> bool:
