@@ -69,15 +69,15 @@ def draw_source(stream: Stream, filters: int) -> Table:
 def draw_params(tool: str, table: Table, filters_left: int, stream: Stream) -> dict[str, Any]:
     """Parameters for `tool` on `table`. `filters_left` later filters still need a row each to drop."""
     column = stream.choice(table.columns)
-    values = table.column(column)
     if tool == "map_column":
+        values = table.column(column)
         low, high = -LIMIT - min(values), LIMIT - max(values)
         room = [value for value in range(max(-9, low), min(9, high) + 1) if value]
         return {"column": column, "operation": "add", "value": stream.choice(room)}
     if tool == "sort_rows":
         return {"column": column, "order": stream.choice(("ascending", "descending")), "ties": "keep"}
     if tool == "filter_rows":
-        return {"column": column, "operator": "at_least", "value": _bound(values, filters_left, stream)}
+        return {"column": column, "operator": "at_least", "value": _bound(table.column(column), filters_left, stream)}
     if len(table.columns) > 2:
         return {"columns": stream.shuffled(table.columns)[:-1], "others": "drop"}
     return {"columns": list(reversed(table.columns)), "others": "drop"}

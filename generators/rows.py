@@ -91,14 +91,14 @@ def gold_states(task: Task) -> list[State]:
 
 def decision_rows(task: Task, views: Sequence[str], pivot_only: bool = False) -> Iterator[Row]:
     """One row a stage and view, stages in order; replay-verified. `pivot_only` leaves the pivot's stage."""
-    shows = [(name, find_view(name)) for name in views]
+    shows, task_id, fingerprint = [(name, find_view(name)) for name in views], task.id, task.fingerprint
     for stage, state in enumerate(gold_states(task), 1):
         if pivot_only and stage != task.pivot:
             continue
         shown, reference = candidates(task, stage), state.reference
         common = {
-            "task": task.id,
-            "fingerprint": task.fingerprint,
+            "task": task_id,
+            "fingerprint": fingerprint,
             "family": task.family,
             "horizon": task.horizon,
             "seed": task.seed,
@@ -112,7 +112,7 @@ def decision_rows(task: Task, views: Sequence[str], pivot_only: bool = False) ->
         for name, show in shows:
             observation = show(state, reference)
             yield {
-                "id": f"{task.id}#{stage}@{name}",
+                "id": f"{task_id}#{stage}@{name}",
                 "view": name,
                 "prompt": render(observation, shown, state),
                 "completion": [{"role": "assistant", "content": answer(observation, shown)}],

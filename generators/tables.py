@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from operator import itemgetter
 from typing import Any
 
 LIMIT = 99
@@ -61,7 +62,7 @@ def map_column(table: Table, params: Params) -> Table:
     ((-2, 5),)
     """
     index, value = table.columns.index(params["column"]), params["value"]
-    rows = tuple((*row[:index], row[index] + value, *row[index + 1 :]) for row in table.rows)
+    rows = tuple([(*row[:index], row[index] + value, *row[index + 1 :]) for row in table.rows])
     return Table(table.columns, rows)
 
 
@@ -72,9 +73,10 @@ def sort_rows(table: Table, params: Params) -> Table:
     >>> sort_rows(table, {"column": "x", "order": "descending", "ties": "keep"}).rows
     ((2, 2), (1, 1), (1, 3))
     """
-    index = table.columns.index(params["column"])
-    sign = -1 if params["order"] == "descending" else 1
-    return Table(table.columns, tuple(sorted(table.rows, key=lambda row: sign * row[index])))
+    values = itemgetter(table.columns.index(params["column"]))
+    # Python's sort keeps the order of equal rows in reverse, too.
+    rows = sorted(table.rows, key=values, reverse=params["order"] == "descending")
+    return Table(table.columns, tuple(rows))
 
 
 def filter_rows(table: Table, params: Params) -> Table:
@@ -85,7 +87,7 @@ def filter_rows(table: Table, params: Params) -> Table:
     ((2,), (3,))
     """
     index, value = table.columns.index(params["column"]), params["value"]
-    return Table(table.columns, tuple(row for row in table.rows if row[index] >= value))
+    return Table(table.columns, tuple([row for row in table.rows if row[index] >= value]))
 
 
 def select_columns(table: Table, params: Params) -> Table:
@@ -95,7 +97,7 @@ def select_columns(table: Table, params: Params) -> Table:
     ((2,), (4,))
     """
     indexes = [table.columns.index(name) for name in params["columns"]]
-    return Table(tuple(params["columns"]), tuple(tuple(row[i] for i in indexes) for row in table.rows))
+    return Table(tuple(params["columns"]), tuple([tuple([row[i] for i in indexes]) for row in table.rows]))
 
 
 TOOLS: dict[str, Callable[[Table, Params], Table]] = {
