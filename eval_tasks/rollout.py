@@ -24,8 +24,11 @@ from typing import Any, TypeAlias
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM, hash_args
 from lm_eval.models.api_models import JsonChatStr
+from lm_eval.models.openai_completions import LocalCompletionsAPI
+from lm_eval.utils import RemoteTokenizer
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
+from transformers.utils.chat_template_utils import render_jinja_template
 
 from stsr.eval_tasks.episodes import Choice, Rollout
 from stsr.eval_tasks.journal import Journal
@@ -69,7 +72,12 @@ def render(messages: list[Message], chat: Chat | None) -> Prompt:
         return "".join(message["content"] for message in messages)
     prompt, lm = chat(messages), getattr(chat, "__self__", None)
     tokenizer = getattr(lm, "tokenizer", None)
-    if not isinstance(prompt, str) or not isinstance(tokenizer, PreTrainedTokenizerBase):
+    # Completions take text, though with tokenized_requests=False lm-eval would send them messages.
+    if not isinstance(prompt, str) and type(lm) is not LocalCompletionsAPI:
+        return prompt
+    if isinstance(tokenizer, RemoteTokenizer):
+        return _rendered_for(tokenizer, messages)
+    if not isinstance(tokenizer, PreTrainedTokenizerBase):
         return prompt
     arguments = {**(getattr(lm, "chat_template_args", None) or {}), **CHAT_TEMPLATE_KWARGS}
     return str(
@@ -83,6 +91,20 @@ def render(messages: list[Message], chat: Chat | None) -> Prompt:
             **arguments,
         )
     )
+
+
+def _rendered_for(tokenizer: RemoteTokenizer, messages: list[Message]) -> str:
+    """With the template that a vLLM server tells, in transformers' sandbox; lm-eval has none."""
+    info = tokenizer.tokenizer_info
+    special = {name: info.get(name) for name in ("bos_token", "eos_token", "pad_token", "unk_token")}
+    (text,), _ = render_jinja_template(
+        [messages],
+        chat_template=info["chat_template"],
+        add_generation_prompt=True,
+        **special,
+        **CHAT_TEMPLATE_KWARGS,
+    )
+    return str(text)
 
 
 def text_of(prompt: Prompt) -> str:
@@ -164,7 +186,8 @@ class _Rounds:
         self.lm, self.done, self.calls = lm, 0, 0
         self.longest, self.room = 0, 0  # tokens: the longest prompt foreseen, the most to generate
         tokenizer = getattr(lm, "tokenizer", None)
-        self._tokenizer = tokenizer if isinstance(tokenizer, PreTrainedTokenizerBase) else None
+        known = isinstance(tokenizer, PreTrainedTokenizerBase | RemoteTokenizer)
+        self._tokenizer = tokenizer if known else None
         journals = {id(request.journal): request.journal for request in requests if request.journal}
         self._known: dict[str, Any] = {}
         for journal in journals.values():

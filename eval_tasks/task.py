@@ -36,6 +36,7 @@ from stsr.eval_tasks.data import DataError, load_split, tasks_by_id
 from stsr.eval_tasks.episodes import ERROR_AFTER, Choice, Episode, Probe, Rollout
 from stsr.eval_tasks.journal import Journal
 from stsr.eval_tasks.rollout import REQUEST_TYPE, Chat, RolloutRequest, render, text_of
+from stsr.eval_tasks.servers import renders_templates
 from stsr.generators.environment import State
 from stsr.generators.rows import gold_states
 from stsr.generators.tasks import Task
@@ -157,7 +158,8 @@ class StsrTask(ConfigurableTask):  # type: ignore[misc]  # lm-eval is untyped
             raise ValueError(f"{self.task_name}: drop --cache_requests, which may serve stale prompts")
         self._chat = options.get("chat_template") if options.get("apply_chat_template") else None
         super().build_all_requests(**options)
-        if self._chat is not None and not isinstance(self._first_prompt(), str):
+        lm = getattr(self._chat, "__self__", None)
+        if self._chat and not renders_templates(lm) and not isinstance(self._first_prompt(), str):
             log.warning(
                 "%s: the server renders the chat template. Switch thinking off there, for example with "
                 """--gen_kwargs '{"chat_template_kwargs": {"enable_thinking": false}}'""",

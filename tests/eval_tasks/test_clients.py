@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import json
 import os
 import shutil
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import tenacity
 from aiohttp import web
-from lm_eval.models.openai_completions import LocalChatCompletion, LocalCompletionsAPI
+from lm_eval.models import api_models
 
 from stsr.eval_tasks import records
 from stsr.eval_tasks.evaluate import HARNESS, evaluate
 from stsr.eval_tasks.rollout import PromptTooLongError
 from stsr.eval_tasks.samples import read_samples, records_from_samples
-from stsr.eval_tasks.servers import ServerReplyError
+from stsr.eval_tasks.servers import ServerError
 from stsr.hub_cards.loopback.process import running_hub
+from tests.eval_tasks.http_server import Answer, Server, chat_lm, completions_lm
 
 NO_THINKING = "<|im_start|>assistant\n<think>\n\n</think>\n\n"
 
@@ -89,54 +89,31 @@ def test_the_lm_eval_command(model: Path, data: Path, tmp_path: Path) -> None:
 
 # -- servers
 
-Answer = Callable[[dict[str, Any]], web.Response | None]
-"""None hangs up without an answer."""
 
+@pytest.fixture(autouse=True)
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The pauses before lm-eval's retries, in seconds; here they last a hundredth of that."""
+    pauses: list[float] = []
 
-class Server:
-    """An OpenAI-style server in a thread; `answer` makes each response from the request's JSON."""
+    def wait_exponential(**options: float) -> Callable[[Any], float]:
+        wait = tenacity.wait_exponential(**options)
 
-    def __init__(self, answer: Answer) -> None:
-        self.answer, self.payloads = answer, []
-        self._loop, self._up = asyncio.new_event_loop(), threading.Event()
-        self._thread = threading.Thread(target=self._work)
-        self._thread.start()
-        assert self._up.wait(10)
+        def short(state: Any) -> float:
+            pauses.append(wait(state))
+            return pauses[-1] / 100
 
-    async def _handle(self, request: web.Request) -> web.Response:
-        payload = await request.json()
-        self.payloads.append(payload)
-        answered = self.answer(payload)
-        if answered is None:
-            assert request.transport
-            request.transport.abort()
-            return web.Response()
-        return answered
+        return short
 
-    def _work(self) -> None:
-        app = web.Application()
-        app.router.add_post("/v1/completions", self._handle)
-        app.router.add_post("/v1/chat/completions", self._handle)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-        self._loop.run_until_complete(runner.setup())
-        self._loop.run_until_complete(web.TCPSite(runner, "127.0.0.1", 0).start())
-        self.url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
-        self._up.set()
-        self._loop.run_forever()
-        self._loop.run_until_complete(runner.cleanup())
-        self._loop.close()
-
-    def stop(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
+    monkeypatch.setattr(api_models, "wait_exponential", wait_exponential)
+    return pauses
 
 
 @pytest.fixture
-def serve() -> Iterator[Callable[[Answer], Server]]:
+def serve() -> Iterator[Callable[..., Server]]:
     servers: list[Server] = []
 
-    def serve(answer: Answer) -> Server:
-        servers.append(Server(answer))
+    def serve(answer: Answer, tokenizer: Any = None) -> Server:
+        servers.append(Server(answer, tokenizer))
         return servers[-1]
 
     yield serve
@@ -159,25 +136,15 @@ def completions(tok: Any, policy: Callable[[str], str]) -> Answer:
     return answer
 
 
-def completions_lm(server: Server, model: Path, **more: Any) -> LocalCompletionsAPI:
-    arguments = {
-        "model": str(model),
-        "tokenizer": str(model),
-        "tokenizer_backend": "huggingface",
-        "base_url": f"{server.url}/completions",
-        "num_concurrent": 4,
-        "max_length": 4096,
-        "max_retries": 1,
-    }
-    return LocalCompletionsAPI(**{**arguments, **more})
-
-
 def test_a_completions_server_gives_the_scripted_numbers(
     serve: Any, scripts: Any, tok: Any, model: Path, run: Any, results: Any
 ) -> None:
     names = ("stsr_oracle_h4_full", "stsr_free_run_h8_compact")
     server = serve(completions(tok, scripts.blundering))
-    served, direct = run(completions_lm(server, model), *names), run(scripts.lm(scripts.blundering), *names)
+    served, direct = (
+        run(completions_lm(server.url, model), *names),
+        run(scripts.lm(scripts.blundering), *names),
+    )
     for name in names:
         assert served["results"][name] == pytest.approx(direct["results"][name], nan_ok=True)
     verdicts = [
@@ -190,32 +157,31 @@ def test_a_completions_server_gives_the_scripted_numbers(
 def test_a_server_that_fails_ends_the_run(serve: Any, tok: Any, model: Path, run: Any) -> None:
     server = serve(lambda payload: web.Response(status=503))
     with pytest.raises(Exception, match="503"):
-        run(completions_lm(server, model), "stsr_oracle_h4_full")
+        run(completions_lm(server.url, model), "stsr_oracle_h4_full")
     with pytest.raises(Exception, match="503"):
-        run(completions_lm(server, model, num_concurrent=1), "stsr_free_run_h4_full")
+        run(completions_lm(server.url, model, num_concurrent=1), "stsr_free_run_h4_full")
 
 
 def test_a_server_with_too_little_room_gets_no_call(serve: Any, model: Path, run: Any) -> None:
     server = serve(lambda payload: web.Response(status=500))
     with pytest.raises(PromptTooLongError, match="max_length of 599"):
-        run(completions_lm(server, model, max_length=600), "stsr_free_run_h16_full")
+        run(completions_lm(server.url, model, max_length=600), "stsr_free_run_h16_full")
     assert server.payloads == []
 
 
-def test_a_chat_server_gets_one_user_message(
-    serve: Any, scripts: Any, run: Any, results: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_chat_server_gets_one_user_message(serve: Any, scripts: Any, run: Any, results: Any) -> None:
     def answer(payload: dict[str, Any]) -> web.Response:
         (message,) = payload["messages"]
         assert message["role"] == "user"
+        assert payload["chat_template_kwargs"] == {"enable_thinking": False}
+        assert "stop" not in payload
         content = scripts.perfect(message["content"])
         return web.json_response({"choices": [{"index": 0, "message": {"content": content}}]})
 
     server = serve(answer)
-    lm = LocalChatCompletion(model="m", base_url=f"{server.url}/chat/completions", num_concurrent=4)
+    lm = chat_lm(server.url, num_concurrent=4)
     found = run(lm, "stsr_free_run_h4_full")
     assert found["results"]["stsr_free_run_h4_full"]["success,none"] == 1.0
-    assert "Switch thinking off there" in caplog.text
     (turn, *_) = results(found, "stsr_free_run_h4_full")[0]["turns"]
     assert json.loads(turn["prompt"]) == server.payloads[0]["messages"]
     assert (turn["prompt_tokens"], turn["output_tokens"]) == (None, None)
@@ -254,7 +220,7 @@ def test_a_server_in_trouble_is_asked_again_and_nothing_is_scored_wrong(
         return right(payload) if number % 2 or number // 2 >= len(trouble) else trouble[number // 2]()
 
     server = serve(answer)
-    lm = completions_lm(server, model, num_concurrent=concurrent, max_retries=8)
+    lm = completions_lm(server.url, model, num_concurrent=concurrent, max_retries=8)
     found = run(lm, "stsr_oracle_h4_full")["results"]["stsr_oracle_h4_full"]
     assert found["agreement,none"] == 1.0
     assert len(server.payloads) == 12 + len(trouble)
@@ -269,7 +235,7 @@ def test_a_server_that_drops_and_stalls(serve: Any, scripts: Any, tok: Any, mode
             time.sleep(2)  # longer than the client waits
         return right(payload) if number else None  # hangs up
 
-    lm = completions_lm(serve(answer), model, num_concurrent=1, max_retries=6, timeout=1)
+    lm = completions_lm(serve(answer).url, model, num_concurrent=1, max_retries=6, timeout=1)
     found = run(lm, "stsr_oracle_h4_full", limit=3)["results"]["stsr_oracle_h4_full"]
     assert found["agreement,none"] == 1.0
 
@@ -277,24 +243,71 @@ def test_a_server_that_drops_and_stalls(serve: Any, scripts: Any, tok: Any, mode
 @pytest.mark.parametrize("concurrent", [1, 2])
 def test_a_server_of_junk_ends_the_run(serve: Any, tok: Any, model: Path, run: Any, concurrent: int) -> None:
     server = serve(lambda payload: web.json_response(JUNK[4]))
-    with pytest.raises(ServerReplyError, match=r"holds no text: \{'choices': \[\]\}"):
+    with pytest.raises(ServerError, match=r"holds no text: \{'choices': \[\]\}"):
         run(
-            completions_lm(server, model, num_concurrent=concurrent, max_retries=2),
+            completions_lm(server.url, model, num_concurrent=concurrent, max_retries=2),
             "stsr_oracle_h4_full",
             limit=1,
         )
     assert len(server.payloads) == 2
     chat = serve(lambda payload: web.json_response({"choices": [{"index": 0, "message": {"content": None}}]}))
-    lm = LocalChatCompletion(
-        model="m", base_url=f"{chat.url}/chat/completions", num_concurrent=concurrent, max_retries=1
-    )
-    with pytest.raises(ServerReplyError, match="holds no text"):
+    lm = chat_lm(chat.url, num_concurrent=concurrent, max_retries=1)
+    with pytest.raises(ServerError, match="holds no text"):
         run(lm, "stsr_oracle_h4_full", limit=1)
+
+
+def test_retries_wait_longer_each_time(serve: Any, model: Path, run: Any, waits: list[float]) -> None:
+    server = serve(lambda payload: web.Response(status=429))
+    with pytest.raises(ServerError, match=r"gave no answer in 6 tries: 429.*; nothing was scored\. The same"):
+        run(
+            completions_lm(server.url, model, num_concurrent=1, max_retries=6), "stsr_oracle_h4_full", limit=1
+        )
+    assert waits[:5] == [1, 1, 2, 4, 8]  # half a second, doubled, at least one
+
+
+@pytest.mark.parametrize("concurrent", [1, 2])
+@pytest.mark.parametrize("echo", ["none", "cut", "whole"])
+def test_log_likelihoods_of_a_prompt_that_is_not_echoed_are_no_tie(
+    serve: Any, model: Path, run: Any, results: Any, echo: str, concurrent: int
+) -> None:
+    def answer(payload: dict[str, Any]) -> web.Response:
+        ((*ids,),) = payload["prompt"]
+        assert payload["echo"]
+        logprobs = [None, *(-1.0 - token / 1000 for token in ids[1:]), -9.0]
+        kept = {"none": logprobs[-1:], "cut": logprobs[:-1], "whole": logprobs}[echo]
+        found = {"token_logprobs": kept, "top_logprobs": [{"x": 0.0}] * len(kept)}
+        return web.json_response({"choices": [{"index": 0, "text": "", "logprobs": found}]})
+
+    lm = completions_lm(serve(answer).url, model, num_concurrent=concurrent, max_retries=2)
+    if echo != "whole":
+        with pytest.raises(ServerError, match="doesn't echo the prompt with log-likelihoods"):
+            run(lm, "stsr_choice_h16_compact", limit=1)
+        return
+    (choice,) = results(run(lm, "stsr_choice_h16_compact", limit=1), "stsr_choice_h16_compact")
+    turn = choice["turn"]
+    both = [lm.tok_encode(turn["prompt"] + call) for call in turn["candidates"]]
+    shared = len(lm.tok_encode(turn["prompt"].rstrip()))  # lm-eval moves the last space to the candidates
+    for tokens, logprob in zip(both, choice["logprobs"], strict=True):
+        assert logprob == pytest.approx(sum(-1.0 - token / 1000 for token in tokens[shared:]))
+
+
+def test_a_server_with_a_tokenizer_of_its_own(
+    serve: Any, scripts: Any, tok: Any, model: Path, run: Any
+) -> None:
+    """As vLLM's with --enable-tokenizer-info-endpoint, which lm-eval finds by itself."""
+    server = serve(completions(tok, scripts.perfect), tokenizer=tok)
+    lm = completions_lm(server.url, model, tokenizer=None, tokenizer_backend="auto")
+    assert run(lm, "stsr_oracle_h4_full", limit=3)["results"]["stsr_oracle_h4_full"]["agreement,none"] == 1.0
+    asked = len(server.payloads)
+    lm = completions_lm(server.url, model, tokenizer=None, tokenizer_backend="auto", max_length=600)
+    with pytest.raises(PromptTooLongError, match="max_length of 599"):
+        run(lm, "stsr_free_run_h16_full", limit=1)
+    assert len(server.payloads) == asked
 
 
 def test_a_chat_server_cannot_rank(serve: Any, run: Any) -> None:
     server = serve(lambda payload: web.Response(status=500))
-    lm = LocalChatCompletion(model="m", base_url=f"{server.url}/chat/completions")
+    lm = chat_lm(server.url)
     with pytest.raises(ValueError, match="a chat server gives no log-likelihoods; choose hf, vllm or"):
         run(lm, "stsr_choice_h16_full")
     assert server.payloads == []
