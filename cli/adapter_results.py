@@ -49,10 +49,10 @@ def card(repo: str, records: Path, tag: str, public: bool, yes: bool) -> Publish
 def _result(kind: str, cell: Cell, rows: list[Outcome]) -> Result:
     right = sum(bool(row.agree if row.success is None else row.success) for row in rows)
     found = wilson(right, len(rows))
-    family = "" if cell.family == "chain" else f"{cell.family} "
+    tasks = cell.tasks.removeprefix("chain ")
     condition = f" {cell.condition}" if cell.condition else ""
     return Result(
-        cell=f"{family}H{cell.horizon}{condition}, {cell.view} view: {MEASURES[kind]}",
+        cell=f"{tasks}{condition}, {cell.view} view: {MEASURES[kind]}",
         k=found.k,
         n=found.n,
         low=found.low,

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from stsr.eval_tasks import records as recording
-from stsr.eval_tasks import scienceworld_records, viewer
+from stsr.eval_tasks import any_records, viewer
+from stsr.eval_tasks.records import DecisionRecord, EpisodeRecord, RecordError
 from stsr.eval_tasks.replay import find_tasks
 from stsr.generators.declaration import DeclarationError
 from stsr.hub_cards.pins import pin
@@ -148,24 +148,22 @@ def record_files(folder: Path) -> list[Path]:
     return files
 
 
-def _of_tables(files: Sequence[Path]) -> Iterator[recording.Record]:
+def _of_tables(files: Sequence[Path]) -> Iterator[DecisionRecord | EpisodeRecord]:
     """The records whose tasks can be replayed: all but ScienceWorld's, whose simulator is elsewhere."""
-    for file in files:
-        with open(file, encoding="utf-8") as lines:
-            simulated = f'"{scienceworld_records.SCHEMA}"' in lines.readline()
-        if not simulated:
-            yield from recording.read([file])
+    for record in any_records.read(files):
+        if isinstance(record, DecisionRecord | EpisodeRecord):
+            yield record
 
 
 def _episodes(files: list[Path], data: Path | None) -> tuple[str, str, frozenset[tuple[str, str]]]:
     """The page of episodes, a line about it, and the cells on it. The page is "" where tasks can't be had."""
     try:
         tasks = find_tasks(_of_tables(files), data)
-    except recording.RecordError:
+    except RecordError:
         raise
     except (ValueError, OSError, ImportError) as error:
         return "", f"not shown, their tasks can't be read: {' '.join(str(error).split())}", frozenset()
-    album = viewer.collect(_of_tables(files), tasks, cell_id)
+    album = viewer.collect(any_records.read(files), tasks, cell_id)
     if not album.calls:
         return "", "not shown, no data set holds their tasks", frozenset()
     left_out = (

@@ -56,7 +56,13 @@ class Cell:
     """lm-eval model class, for example "HFLM"."""
     condition: str = ""
     """What tells cells of one family, horizon and view apart: the variant of a control such as "4x8" or
-    "three", "choice" (likelihood), "matched-error"; "" otherwise."""
+    "three", "choice" (likelihood), "matched-error", of ScienceWorld "pilot" and a shortened budget such as
+    "8 calls"; "" otherwise."""
+
+    @property
+    def tasks(self) -> str:
+        """What its tasks are called: family and, where they have one, horizon, for example "chain H16"."""
+        return f"{self.family} H{self.horizon}" if self.horizon else self.family
 
 
 @dataclass(frozen=True)

@@ -4,22 +4,26 @@
 
 Each task is generated from its id, and must have the recorded fingerprint; each raw output then goes through
 today's environment. A free run can be scored again only while the model saw what it would see today: where a
-verdict changed, later prompts would have been others, and the episode is left out and reported.
+verdict changed, later prompts would have been others, and the episode is left out and reported. Records of
+ScienceWorld are in scienceworld_regrade.py.
 
 Invariant: outputs, prompts, lengths and cells are copied, never computed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from stsr.eval_tasks import records
+from stsr.eval_tasks import any_records, scienceworld_regrade
+from stsr.eval_tasks.any_records import Record
 from stsr.eval_tasks.episodes import ERROR_AFTER, Choice, Episode, Probe
-from stsr.eval_tasks.records import DecisionRecord, EpisodeRecord, Record, RecordError
+from stsr.eval_tasks.records import DecisionRecord, EpisodeRecord, RecordError, Turn
 from stsr.eval_tasks.samples import record_of
+from stsr.eval_tasks.scienceworld_records import FreeRunRecord, LocalRecord
 from stsr.generators.environment import gold_prefix
 from stsr.generators.rows import decision_rows, generate, parse_row_id
 from stsr.generators.tasks import Task
@@ -49,14 +53,14 @@ def regrade_folder(folder: Path, out: Path) -> Changes:
         if target.exists():
             raise RecordError(f"{target} is there already; choose another folder")
         lines = []
-        for record in records.read([path]):
+        for record in any_records.read([path]):
             again = regrade(record)
             if again is None:
                 changed.append(f"{record.id}: the model would see other prompts today; run it again")
                 continue
             if told := _difference(record, again):
                 changed.append(f"{record.id}: {told}")
-            lines.append(f"{records.to_json(again)}\n")
+            lines.append(f"{any_records.to_json(again)}\n")
         total += len(lines)
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text("".join(lines), encoding="utf-8")
@@ -65,6 +69,10 @@ def regrade_folder(folder: Path, out: Path) -> Changes:
 
 def regrade(record: Record) -> Record | None:
     """The record as today's environment scores it; None where the model would have seen other prompts."""
+    if isinstance(record, LocalRecord):
+        return scienceworld_regrade.decision(record)
+    if isinstance(record, FreeRunRecord):
+        return scienceworld_regrade.episode(record)
     task = _task(record.task)
     if task.fingerprint != record.fingerprint:
         raise RecordError(
@@ -132,21 +140,25 @@ def _difference(before: Record, after: Record) -> str:
     same = replace(after, schema=before.schema)
     if same == before:
         return ""
-    if isinstance(before, DecisionRecord) and isinstance(after, DecisionRecord):
-        fields, turns = ["agree"], [(before.turn, after.turn)]
-    else:
-        assert isinstance(before, EpisodeRecord)
-        assert isinstance(after, EpisodeRecord)
-        fields = ["success", "verified", "calls", "rejections"]
-        turns = list(zip(before.turns, after.turns, strict=True))
     told = [
         f"{name} {getattr(before, name)} -> {getattr(after, name)}"
-        for name in fields
-        if getattr(before, name) != getattr(after, name)
+        for name in SCORES
+        if getattr(before, name, None) != getattr(after, name, None)
     ]
     told += [
         f"call {number} {old.verdict} -> {new.verdict}"
-        for number, (old, new) in enumerate(turns, 1)
+        for number, (old, new) in enumerate(zip(_turns(before), _turns(after), strict=True), 1)
         if (old.verdict, old.call) != (new.verdict, new.call)
     ]
     return ", ".join(told)
+
+
+SCORES = (
+    *("agree", "success", "ended", "verified", "calls", "score", "rejections"),
+    *("later_success", "later_increase"),
+)
+"""Fields that a change is told of, in the records that have them."""
+
+
+def _turns(record: Record) -> Sequence[Turn]:
+    return [record.turn] if isinstance(record, DecisionRecord | LocalRecord) else record.turns

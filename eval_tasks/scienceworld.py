@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from stsr.eval_tasks.episodes import Rollout
@@ -171,24 +171,21 @@ class FreeRun(Rollout):
         """Sends the action in the model's raw `output` to the simulator and notes the turn."""
         before, reference, action = self.now, self.reference(), extract(output)
         outcome, seen = self._pool.call(self._session, action)
-        said = verdict(outcome.feedback)
-        self.turns.append(
-            ActionTurn(
-                prompt=prompt,
-                output=output,
-                call=None,
-                verdict=said,
-                error=outcome.feedback if said == "rejected" else "",
-                remaining=before.remaining,
-                prompt_tokens=prompt_tokens,
-                output_tokens=output_tokens,
-                reference=reference,
-                canonical=agrees(action, reference) if reference else None,
-                action=action,
-                feedback=outcome.feedback,
-                score=outcome.score,
-            )
+        turn = ActionTurn(
+            prompt=prompt,
+            output=output,
+            call=None,
+            verdict="",
+            error="",
+            remaining=before.remaining,
+            prompt_tokens=prompt_tokens,
+            output_tokens=output_tokens,
+            reference=reference,
+            action=action,
+            feedback=outcome.feedback,
+            score=outcome.score,
         )
+        self.turns.append(judged(turn))
         self._state = before._replace(seen=seen, calls=tuple(self._session.calls))
         self.ended = _ended(outcome.score, self._state.remaining)
         if self.ended:
@@ -211,6 +208,17 @@ class FreeRun(Rollout):
             "jar_sha256": JAR_SHA256,
             "turns": [asdict(turn) for turn in turns],
         }
+
+
+def judged(turn: ActionTurn) -> ActionTurn:
+    """The turn with what its feedback means, and whether its action is the reference."""
+    said = verdict(turn.feedback)
+    return replace(
+        turn,
+        verdict=said,
+        error=turn.feedback if said == "rejected" else "",
+        canonical=agrees(turn.action, turn.reference) if turn.reference else None,
+    )
 
 
 def _ended(score: int, remaining: int) -> Ended | None:

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, Literal
 
-from stsr.eval_tasks.records import Cell, RecordError, Turn, read_lines
+from stsr.eval_tasks.records import Cell, RecordError, Turn
 from stsr.generators.scienceworld.catalogue import MOST_ACTIONS
 
 SCHEMA = "stsr.scienceworld-record/1"
@@ -155,8 +154,3 @@ def from_json(line: str, where: str = "record") -> Record:
 def record_of(result: Mapping[str, Any], cell: Cell, where: str) -> Record:
     """The record of a rollout's result. Raises RecordError, which begins with `where`, for anything else."""
     return from_json(json.dumps({**result, "cell": asdict(cell), "schema": SCHEMA}), where)
-
-
-def read(paths: Iterable[Path]) -> Iterator[Record]:
-    """All records of the files, in order. Raises RecordError for a broken line or an id twice in one cell."""
-    return read_lines(paths, from_json)

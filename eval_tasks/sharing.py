@@ -3,8 +3,8 @@
     with prepare(Path("out/records"), "me/stsr-records") as ready:
         publish_folder(ready.folder, "me/stsr-records", "dataset", ...)
 
-    load_dataset("me/stsr-records", "decisions")      # or "episodes"
-    records.read(Path(snapshot).rglob("*.jsonl"))     # what `stsr report` and `stsr regrade` read
+    load_dataset("me/stsr-records", "decisions")      # or another of SCHEMAS
+    any_records.read(Path(snapshot).rglob("*.jsonl")) # what `stsr report` and `stsr regrade` read
 
 Invariant: the same records give the same bytes.
 """
@@ -24,8 +24,10 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from stsr.eval_tasks import records
-from stsr.eval_tasks.records import DecisionRecord, Record, RecordError
+from stsr.eval_tasks import any_records, records, scienceworld_records
+from stsr.eval_tasks.any_records import Record
+from stsr.eval_tasks.records import DecisionRecord, EpisodeRecord, RecordError
+from stsr.eval_tasks.scienceworld_records import FreeRunRecord, LocalRecord
 
 TEXT, WHOLE, YES = pa.string(), pa.int64(), pa.bool_()
 TURN = pa.struct(
@@ -43,10 +45,12 @@ TURN = pa.struct(
         "canonical": YES,
     }
 )
+ACTION_TURN = pa.struct([*TURN, ("action", TEXT), ("feedback", TEXT), ("score", WHOLE)])
 CELL = pa.struct(
     {field: WHOLE if field == "horizon" else TEXT for field in records.Cell.__dataclass_fields__}
 )
 COMMON = {"id": TEXT, "kind": TEXT, "task": TEXT, "fingerprint": TEXT}
+SIMULATED = {**COMMON, "family": TEXT, "bin": TEXT, "horizon": WHOLE}
 SCHEMAS = {
     "decisions": pa.schema(
         {
@@ -72,8 +76,36 @@ SCHEMAS = {
             "cell": CELL,
         }
     ),
+    "scienceworld_decisions": pa.schema(
+        {**SIMULATED, "stage": WHOLE, "agree": YES, "extraction": TEXT, "turn": ACTION_TURN, "cell": CELL}
+    ),
+    "scienceworld_episodes": pa.schema(
+        {
+            **SIMULATED,
+            "success": YES,
+            "ended": TEXT,
+            "calls": WHOLE,
+            "score": WHOLE,
+            "best": WHOLE,
+            "rejections": WHOLE,
+            "later_success": YES,
+            "later_increase": YES,
+            "extraction": TEXT,
+            "simulator": TEXT,
+            "jar_sha256": TEXT,
+            "turns": pa.list_(ACTION_TURN),
+            "cell": CELL,
+        }
+    ),
 }
 """Config -> columns. A turn's `call` is JSON text: its parameters differ from tool to tool."""
+CONFIGS = {
+    DecisionRecord: "decisions",
+    EpisodeRecord: "episodes",
+    LocalRecord: "scienceworld_decisions",
+    FreeRunRecord: "scienceworld_episodes",
+}
+"""Type of record -> its config."""
 
 
 class Ready(NamedTuple):
@@ -91,13 +123,10 @@ def prepare(folder: Path, repo: str) -> Iterator[Ready]:
     Raises RecordError for a broken record, for one twice in its cell, and if there are none.
     """
     paths = sorted(folder.rglob("*.jsonl"))
-    found = list(records.read(paths))
+    found = list(any_records.read(paths))
     if not found:
         raise RecordError(f"{folder} holds no records (*.jsonl)")
-    split: dict[str, list[Record]] = {
-        "decisions": [record for record in found if isinstance(record, DecisionRecord)],
-        "episodes": [record for record in found if not isinstance(record, DecisionRecord)],
-    }
+    split = {name: [record for record in found if type(record) is kind] for kind, name in CONFIGS.items()}
     configs = {name: some for name, some in split.items() if some}
     with tempfile.TemporaryDirectory() as temporary:
         out = Path(temporary)
@@ -111,7 +140,8 @@ def prepare(folder: Path, repo: str) -> Iterator[Ready]:
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, target)
         (out / "README.md").write_text(_card(repo, configs, found), encoding="utf-8")
-        yield Ready(out, " and ".join(f"{len(some)} {name}" for name, some in configs.items()))
+        counted = [f"{len(some)} {name.replace('_', ' ')}" for name, some in configs.items()]
+        yield Ready(out, " and ".join(counted))
 
 
 def _row(record: Record) -> dict[str, Any]:
@@ -125,8 +155,8 @@ def _card(repo: str, configs: Iterable[str], found: list[Record]) -> str:
     listed = "".join(f"- config_name: {name}\n  data_files: {name}.parquet\n" for name in configs)
     cells = Counter((record.kind, record.cell) for record in found)
     lines = [
-        f"| {cell.adapter or 'untuned'} | {cell.model} | {kind} | {cell.family} H{cell.horizon} "
-        f"| {cell.view} | {cell.condition or '-'} | {cell.split} | {count} |"
+        f"| {cell.adapter or 'untuned'} | {cell.model} | {kind} | {cell.tasks} | {cell.view} "
+        f"| {cell.condition or '-'} | {cell.split} | {count} |"
         for (kind, cell), count in sorted(cells.items(), key=str)
     ]
     revisions = sorted({(record.cell.data, record.cell.data_revision) for record in found})
@@ -139,9 +169,9 @@ configs:
 
 # {repo.rpartition("/")[2]}
 
-Records of evaluations on table workflows: every decision and every episode, with exact prompts, raw outputs,
-parsed calls and verdicts. `records/` holds the same as the JSON lines that `stsr report` and `stsr regrade`
-read (schema {records.SCHEMA}).
+Records of evaluations on table workflows or ScienceWorld: every decision and every episode, with exact
+prompts, raw outputs, parsed calls and verdicts. `records/` holds the same as the JSON lines that
+`stsr report` and `stsr regrade` read (schema {records.SCHEMA} or {scienceworld_records.SCHEMA}).
 
 | adapter | base | kind | tasks | view | condition | split | records |
 |---|---|---|---|---|---|---|---|

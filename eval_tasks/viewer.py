@@ -5,8 +5,9 @@
     Path("episodes.html").write_text(page(album), encoding="utf-8")
 
 The page stands alone: no server, no network, one file. What it shows is computed here, by playing the records
-again; its script (templates/episodes.js) looks things up and draws. `#cell=ID&task=ID&turn=N` points at a
-turn, and `&kind=` tells free runs from decisions where a cell has both.
+again; of ScienceWorld, whose simulator is elsewhere, it shows what is recorded. Its script
+(templates/episodes.js) looks things up and draws. `#cell=ID&task=ID&turn=N` points at a turn, and `&kind=`
+tells free runs from decisions where a cell has both.
 
 Invariants: text of a model is data, never markup: the page's data hold no "<", its script sets text alone,
 and no other script can run there (its hash is in the page's policy). Each text and table is embedded once.
@@ -27,9 +28,12 @@ from typing import Any, NamedTuple
 from jinja2 import Environment, PackageLoader, PrefixLoader, StrictUndefined
 from markupsafe import Markup
 
-from stsr.eval_tasks.records import Cell, DecisionRecord, Record
+from stsr.eval_tasks.any_records import Record
+from stsr.eval_tasks.records import Cell, DecisionRecord, EpisodeRecord
 from stsr.eval_tasks.replay import Moment, Player, Run, Tasks
+from stsr.eval_tasks.scienceworld_records import ActionTurn, FreeRunRecord, LocalRecord
 from stsr.generators.environment import State
+from stsr.generators.scienceworld.catalogue import MOST_ACTIONS
 from stsr.generators.tables import Table
 from stsr.hub_cards.decision import Look, Option
 
@@ -42,7 +46,9 @@ KINDS = {
     "matched_error": "After an injected error",
     "choice": "Choice by likelihood",
 }
-"""Kind of record -> what the page calls it, in the order offered."""
+"""Kind -> what the page calls it, in the order offered."""
+SIMULATED = {"scienceworld_free_run": "free_run", "scienceworld_local": "oracle_prefix"}
+"""Kind of a record of ScienceWorld -> the kind that it is on the page, as in reports."""
 
 
 class Album(NamedTuple):
@@ -113,6 +119,35 @@ class _Collector:
             self.texts.add(moment.differs),
         ]
 
+    def simulated(self, record: LocalRecord | FreeRunRecord) -> tuple[int, list[list[Any]]]:
+        """(task, calls) of a record of ScienceWorld; the call's own facts stand behind those of all calls."""
+        if isinstance(record, LocalRecord):
+            stage, budget, turns = record.stage, MOST_ACTIONS, [record.turn]
+        else:
+            stage, budget, turns = 0, record.turns[0].remaining, record.turns
+        facts = [record.task, record.family, record.horizon, budget, "", record.fingerprint]
+        task = self.tasks.add((record.task, record.fingerprint, budget), facts)
+        return task, [self._action(stage, turn) for turn in turns]
+
+    def _action(self, stage: int, turn: ActionTurn) -> list[Any]:
+        nothing = self.texts.add("")
+        return [
+            *(stage, turn.remaining, -1, -1, -1, nothing),  # neither tables nor recipes
+            self.texts.add(turn.output),
+            self.texts.add(turn.verdict),
+            self.texts.add(turn.error),
+            int(turn.canonical is not False),
+            *(nothing, -1, 0),
+            self._prompt(turn.prompt),
+            turn.prompt_tokens,
+            turn.output_tokens,
+            *(nothing, None),
+            self.texts.add(turn.action),
+            self.texts.add(turn.feedback),
+            turn.score,
+            self.texts.add(turn.reference),
+        ]
+
     def _table(self, table: Table) -> int:
         return self.tables.add(table.text, [table.columns, table.rows])
 
@@ -155,13 +190,18 @@ def collect(found: Iterable[Record], tasks: Tasks, cell_id: Callable[[Cell], str
     to, player, missing, calls = _Collector(), Player(tasks), 0, 0
     groups: dict[tuple[str, Cell], dict[int, dict[str, Any]]] = defaultdict(dict)
     for record in found:
-        if (record.task, record.fingerprint) not in tasks:
-            missing += 1
-            continue
-        run = player.replay(record)
-        calls += len(run.moments)
-        mine = groups[record.kind, record.cell].setdefault(to.task(run), {"turns": []})
-        mine["turns"] += map(to.turn, run.moments)
+        if isinstance(record, DecisionRecord | EpisodeRecord):
+            if (record.task, record.fingerprint) not in tasks:
+                missing += 1
+                continue
+            run = player.replay(record)
+            task, turns = to.task(run), list(map(to.turn, run.moments))
+        else:
+            task, turns = to.simulated(record)
+        calls += len(turns)
+        kind = SIMULATED.get(record.kind, record.kind)
+        mine = groups[kind, record.cell].setdefault(task, {"turns": []})
+        mine["turns"] += turns
         _sum_up(mine, record)
     order = sorted(groups, key=lambda key: (list(KINDS).index(key[0]), key[1].family, key[1].horizon))
     cells = [_cell(cell_id(key[1]), *key, groups[key], names) for key, names in _named(order)]
@@ -180,10 +220,12 @@ def collect(found: Iterable[Record], tasks: Tasks, cell_id: Callable[[Cell], str
 
 def _sum_up(mine: dict[str, Any], record: Record) -> None:
     """How a run ended; over decisions of one task, how many agree."""
-    if isinstance(record, DecisionRecord):
+    if isinstance(record, DecisionRecord | LocalRecord):
         mine["right"] = mine.get("right", 0) + record.agree
-        if record.logprobs is not None:
+        if isinstance(record, DecisionRecord) and record.logprobs is not None:
             mine["turns"][-1].append([round(value, 4) for value in record.logprobs])
+    elif isinstance(record, FreeRunRecord):
+        mine.update(success=record.success, score=record.score)
     else:
         mine.update(success=record.success, verified=record.verified, injected=record.injected)
 
@@ -222,7 +264,7 @@ def _named(order: Sequence[tuple[str, Cell]]) -> Iterable[tuple[tuple[str, Cell]
 def _names(kind: str, cell: Cell) -> dict[str, str]:
     variant = f", {cell.condition}" if cell.condition not in ("", "choice", "matched-error") else ""
     return {
-        "evaluation": f"{KINDS[kind]}, {cell.family} H{cell.horizon}{variant}, {cell.split}",
+        "evaluation": f"{KINDS[kind]}, {cell.tasks}{variant}, {cell.split}",
         "model": cell.adapter or f"{cell.model}, untuned",
         "view": cell.view,
     }

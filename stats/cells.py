@@ -170,7 +170,10 @@ def describe(cell: Cell) -> str:
     >>> describe(Cell("base", "r", "me/h4", "a", "d", "r", "test", "chain", 4, "full", "none", "f", "HF"))
     'H4 full, adapter me/h4'
     """
-    return f"H{cell.horizon} {cell.view}, {'adapter ' + cell.adapter if cell.adapter else 'base alone'}"
+    condition = f", {cell.condition}" if cell.condition and not cell.horizon else ""
+    named = f"H{cell.horizon}" if cell.horizon else cell.family
+    model = f"adapter {cell.adapter}" if cell.adapter else "base alone"
+    return f"{named} {cell.view}{condition}, {model}"
 
 
 def load(paths: Iterable[Path]) -> list[AnyCell]:

@@ -20,7 +20,7 @@ from typing import Any, Literal, get_args, get_type_hints
 
 import msgspec
 
-from stsr.eval_tasks import records, scienceworld_records
+from stsr.eval_tasks import any_records, records, scienceworld_records
 from stsr.eval_tasks.records import Cell, DecisionRecord, EpisodeRecord, RecordError, Turn
 from stsr.eval_tasks.scienceworld_records import ActionTurn, FreeRunRecord, LocalRecord
 from stsr.stats.outcomes import Outcome, outcome
@@ -69,9 +69,8 @@ def _record(line: bytes, where: str, cells: dict[bytes, Cell]) -> Any:
 def _explained(line: bytes, where: str, error: Exception) -> RecordError:
     """What the reader of whole records says of the line, or else `error` itself."""
     text = line.decode("utf-8", errors="replace")
-    of = scienceworld_records if f'"{scienceworld_records.SCHEMA}"' in text else records
     try:
-        of.from_json(text, where)
+        any_records.from_json(text, where)
     except RecordError as known:
         return known
     return RecordError(f"{where}: not a record: {error}")

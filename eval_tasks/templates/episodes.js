@@ -3,7 +3,8 @@
 "use strict";
 
 const TURN = ["stage", "remaining", "look", "offer", "chosen", "before", "output", "verdict", "error", "canonical",
-  "made", "table", "verified", "prompt", "promptTokens", "outputTokens", "differs", "logprobs"];
+  "made", "table", "verified", "prompt", "promptTokens", "outputTokens", "differs", "logprobs",
+  "action", "feedback", "score", "reference"]; // the last four of ScienceWorld's calls alone
 const LONG = 3000; // characters of a text that are shown at first
 const PAUSES = { oracle_prefix: "decision", choice: "decision", free_run: "call", matched_error: "call" };
 const FILTERS = {
@@ -35,7 +36,8 @@ const turnOf = (run, index) => Object.fromEntries(TURN.map((name, place) => [nam
 const unit = (cell) => PAUSES[cell.kind];
 const isDecisions = (cell) => unit(cell) === "decision";
 const succeeded = (run) => run.success ?? run.right === run.turns.length;
-const accepted = (turn) => text(turn.verdict) === "accepted";
+const simulated = (turn) => turn.action !== undefined; // a call of ScienceWorld: no tables, no recipes
+const accepted = (turn) => (simulated(turn) ? text(turn.verdict) !== "rejected" : text(turn.verdict) === "accepted");
 const tied = (cell, turn) => cell.kind === "choice" && turn.chosen < 0;
 
 function mark(turn) {
@@ -59,6 +61,7 @@ function outcome(cell, run) {
   const { horizon } = taskOf(run);
   if (isDecisions(cell)) return `${run.right} of ${count(run.turns.length, "decision")} right`;
   const calls = `${count(run.turns.length, "call")}, ${none(rejections(run))} rejected`;
+  if (run.score !== undefined) return `${run.success ? "success" : `failed: score ${run.score}`} in ${calls}`;
   return run.success ? `success in ${calls}` : `failed: ${run.verified} of ${horizon} operations verified in ${calls}`;
 }
 
@@ -213,7 +216,20 @@ function option(index, turn) {
       el("details", {}, el("summary", {}, "what it would make"), table(makes)));
 }
 
+/** What became of a call of ScienceWorld. */
+function simulatorSays(turn) {
+  const special = {
+    rejected: "Rejected by the parser.",
+    ambiguous: "The simulator asks which one is meant.",
+    cancelled: "That answers no question of the simulator's: the action is cancelled.",
+  }[text(turn.verdict)];
+  if (special) return special;
+  if (!text(turn.reference)) return "Taken. Official test variations have no reference action.";
+  return turn.canonical ? "The reference action." : `Not the reference action, which is: ${text(turn.reference)}`;
+}
+
 function verdict(cell, turn) {
+  if (simulated(turn)) return simulatorSays(turn);
   if (tied(cell, turn)) return "No choice: no candidate is likelier than all others, which counts as wrong.";
   if (!accepted(turn)) return `Rejected, ${text(turn.error) || text(turn.verdict)}`;
   return turn.canonical ? "Accepted: the reference action." : "Accepted, but the reference action is another.";
@@ -237,15 +253,32 @@ function reply(cell, run, turn) {
     !isDecisions(cell) && el("p", { class: "soft" }, `${turn.verified} of ${horizon} operations verified after it.`));
 }
 
+function action(cell, turn) {
+  const good = accepted(turn) && turn.canonical;
+  return el("section", {},
+    el("h3", {}, "The reply, word for word"),
+    verbatim(text(turn.output), `reply${good ? "" : " off"}`),
+    turn.outputTokens !== null && el("p", { class: "under" }, `${count(turn.outputTokens, "token")}.`),
+    el("h3", {}, isDecisions(cell) ? "The action in it, sent to no simulator" : "The action in it, as sent"),
+    verbatim(text(turn.action), "reply"),
+    el("h3", {}, "What became of it"),
+    el("p", { class: `outcome${good ? " good" : ""}` }, el("b", {}, `${mark(turn)} `), plain(verdict(cell, turn))),
+    !isDecisions(cell) && verbatim(text(turn.feedback), "reply"),
+    el("p", { class: "soft" }, `Score ${turn.score} ${isDecisions(cell) ? "before" : "after"} it.`));
+}
+
 function facts(cell, run, turn, index) {
   const { horizon, budget } = taskOf(run);
+  const tables = simulated(turn) ? {} : {
+    ...(isDecisions(cell) ? {} : { "Next step": `${turn.stage} of ${horizon}` }),
+    "Contents shown": shownWords(data.looks[turn.look]),
+    ...(isDecisions(cell) || text(turn.before) ? {} : { "Previous error": "none" }),
+  };
   const pairs = {
     [isDecisions(cell) ? "Stage" : "Call"]: isDecisions(cell)
       ? `${turn.stage} of ${horizon}` : `${index + 1} of ${run.turns.length}`,
     "Calls left": `${turn.remaining} of ${budget}`,
-    ...(isDecisions(cell) ? {} : { "Next step": `${turn.stage} of ${horizon}` }),
-    "Contents shown": shownWords(data.looks[turn.look]),
-    ...(isDecisions(cell) || text(turn.before) ? {} : { "Previous error": "none" }),
+    ...tables,
     ...(turn.promptTokens === null ? {} : { Prompt: count(turn.promptTokens, "token") }),
   };
   return el("dl", { class: "facts" }, Object.entries(pairs).map(([name, value]) =>
@@ -262,7 +295,7 @@ function previous(turn) {
   return error && el("p", { class: "before" }, el("b", {}, "Previous error"), plain(error));
 }
 
-function prompt(turn) {
+function prompt(turn, open = false) {
   const spans = data.prompts[turn.prompt];
   const lines = [];
   for (let place = 0; place < spans.length; place += 2) {
@@ -273,6 +306,7 @@ function prompt(turn) {
   node.addEventListener("toggle", () => {
     if (node.open && !node.querySelector("pre")) node.append(el("pre", { dir: "ltr" }, plain(words)));
   });
+  node.open = open;
   return node;
 }
 
@@ -326,8 +360,9 @@ function column(cell, run, side) {
     nodes.push(el("p", { class: "over" }, `This run was over after call ${run.turns.length}.`));
   } else {
     const turn = turnOf(run, at.turn);
-    nodes.push(
-      facts(cell, run, turn, at.turn),
+    nodes.push(facts(cell, run, turn, at.turn));
+    if (simulated(turn)) nodes.push(el("div", { class: "turn" }, prompt(turn, true), action(cell, turn)));
+    else nodes.push(
       previous(turn),
       el("div", { class: "turn" },
         el("section", {},

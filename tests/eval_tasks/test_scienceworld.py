@@ -14,13 +14,14 @@ from lm_eval.models.huggingface import HFLM
 from lm_eval.tasks import TaskManager
 
 from stsr.eval_tasks import scienceworld_suite, scienceworld_task
+from stsr.eval_tasks.any_records import read
 from stsr.eval_tasks.data import DataError
 from stsr.eval_tasks.evaluate import evaluate
 from stsr.eval_tasks.records import Cell, RecordError
 from stsr.eval_tasks.samples import result_of
 from stsr.eval_tasks.scienceworld import FreeRun, scored
 from stsr.eval_tasks.scienceworld_metrics import accepted_share, by_workflow
-from stsr.eval_tasks.scienceworld_records import ActionTurn, from_json, read, record_of, to_json
+from stsr.eval_tasks.scienceworld_records import ActionTurn, from_json, record_of, to_json
 from stsr.eval_tasks.scienceworld_suite import HARNESS
 from stsr.generators.scienceworld.dataset import build, read_declaration
 from stsr.generators.scienceworld.sessions import Pool

@@ -18,6 +18,7 @@ import pytest
 
 from stsr.eval_tasks import viewer
 from stsr.eval_tasks.records import Record
+from stsr.eval_tasks.scienceworld_records import ActionTurn, FreeRunRecord
 from stsr.eval_tasks.viewer import collect, page
 from stsr.stats.outcomes import cell_id
 from tests.eval_tasks.graph import (
@@ -374,3 +375,29 @@ def test_print_leaves_controls_out(opened: Open) -> None:
     tab.emulate_media(media="print")
     assert not tab.locator("#pick").is_visible()
     assert tab.locator("pre.reply").is_visible()
+
+
+def test_a_free_run_of_scienceworld_shows_prompt_action_and_feedback(opened: Open) -> None:
+    def turn(remaining: int, action: str, verdict: str, feedback: str) -> ActionTurn:
+        return ActionTurn(
+            f"Task: boil\n\nCalls left: {remaining}", f" {action}", None, verdict, "", remaining, 100, 7,
+            reference="open <b>door</b>", canonical=False, action=action, feedback=feedback, score=3,
+        )  # fmt: skip
+
+    turns = [turn(2, "go kitchen", "accepted", "You move."), turn(1, "dance", "rejected", "No known action.")]
+    where = replace(cell(), family="scienceworld", horizon=0, condition="2 calls")
+    record = FreeRunRecord(
+        "scienceworld-boil/2@full", "scienceworld-boil/2", "f", "boil", "medium", 30, False, "budget",
+        2, 3, 3, 1, False, False, "first-line/1", "1.2.3", "0" * 64, turns, where,
+    )  # fmt: skip
+    run = opened(record, at=link(record, 1)).locator(".run")
+    assert "Failed: score 3 in 2 calls, 1 rejected" in run.locator("header").inner_text()
+    assert facts(run) == {"Call": "1 of 2", "Calls left": "2 of 2", "Prompt": "100 tokens"}
+    assert run.locator(".prompt pre").inner_text() == "Task: boil\n\nCalls left: 2"
+    assert run.locator("pre.reply").all_inner_texts() == [" go kitchen", "go kitchen", "You move."]
+    assert "Not the reference action, which is: open <b>door</b>" in run.inner_text()
+    assert "Score 3 after it." in run.inner_text()
+    assert marks(run) == ["≠", "✗"]
+    run.locator(".chip").nth(1).click()
+    assert "Rejected by the parser." in run.inner_text()
+    assert run.locator(".option").count() == 0
