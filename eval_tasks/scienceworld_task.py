@@ -43,6 +43,7 @@ from stsr.eval_tasks.scienceworld_records import condition_of
 from stsr.eval_tasks.task import Asked, StsrTask
 from stsr.generators.prompts import Message
 from stsr.generators.scienceworld.catalogue import MOST_ACTIONS, Workflow
+from stsr.generators.scienceworld.extension import RUN_FLAG
 from stsr.generators.scienceworld.prompts import HEAD
 from stsr.generators.scienceworld.sessions import SIMULATORS, Pool
 from stsr.generators.scienceworld.simulator import find_java, package_jar
@@ -202,7 +203,8 @@ class ExtensionTask(TestTask):
         if (self.config.metadata or {}).get("stsr_scienceworld_run_extension") is not True:
             raise DataError(
                 f"{self.config.task}: the extension of 58 official test variations is frozen and was never "
-                """run. To run it: --metadata '{"stsr_scienceworld_run_extension": true}'"""
+                f"run. To run it: stsr eval {RUN_FLAG}, or lm_eval --metadata "
+                """'{"stsr_scienceworld_run_extension": true}'"""
             )
         super().download(dataset_kwargs, **options)
 

@@ -4,10 +4,12 @@
     python -m stsr.generators.scienceworld.freeze verify [--every 18]
 
 `build` asks for the path of every train and dev variation and replays it to its first score of 100. `verify`
-replays frozen paths in a JVM that never made a path, in an order of its own, and compares every look,
-inventory, feedback and score.
+replays frozen paths in JVMs that never made a path, in an order of its own, and compares every look,
+inventory, feedback and score. Both share their work between two JVMs, and say how long it took and how much
+memory a JVM held.
 
-Invariant: the result does not depend on the order of the variations (`--order SEED` shuffles them).
+Invariant: the result does not depend on the order of the variations (`--order SEED` shuffles them), nor on
+which JVM meets which.
 """
 
 from __future__ import annotations
@@ -16,8 +18,10 @@ import argparse
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeVar
 
 from tqdm import tqdm
 
@@ -32,6 +36,7 @@ from stsr.generators.scienceworld.catalogue import (
     read_catalogue,
     write_catalogue,
 )
+from stsr.generators.scienceworld.sessions import SIMULATORS
 from stsr.generators.scienceworld.simulator import (
     JVM_FLAGS,
     SIMPLIFICATION,
@@ -43,6 +48,10 @@ from stsr.generators.scienceworld.simulator import (
 )
 from stsr.generators.scienceworld.variations import Variation, variations
 
+S = TypeVar("S", bound=Simulator)
+T = TypeVar("T")
+R = TypeVar("R")
+
 
 def build(order: int | None = None, chosen: Iterable[Variation] | None = None) -> Catalogue:
     """The catalogue of `chosen` variations, by default all of train and dev.
@@ -51,8 +60,9 @@ def build(order: int | None = None, chosen: Iterable[Variation] | None = None) -
     """
     todo = list(chosen if chosen is not None else variations("train", "dev"))
     visited = todo if order is None else keyed("scienceworld", "order", order).shuffled(todo)
-    with GoldSimulator() as simulator:
-        made = {task: reference_path(simulator, task) for task in tqdm(visited, unit="path", desc="freeze")}
+    made = {workflow.id: workflow for workflow in _shared(GoldSimulator, reference_path, visited, "freeze")}
+    with Simulator() as simulator:
+        simulator.load(todo[0])
         origin = Origin(
             simulator=package_version(),
             jar_sha256=simulator.jar_sha256,
@@ -61,7 +71,25 @@ def build(order: int | None = None, chosen: Iterable[Variation] | None = None) -
             simplification=SIMPLIFICATION,
             templates=tuple(simulator.templates()),
         )
-    return Catalogue(origin, {task.id: made[task] for task in todo})
+    return Catalogue(origin, {task.id: made[task.id] for task in todo})
+
+
+def _shared(start: Callable[[], S], what: Callable[[S, T], R], todo: Sequence[T], label: str) -> list[R]:
+    """`what` of each of `todo`, in any order, by several JVMs side by side; each is a thread's own."""
+    with tqdm(total=len(todo), unit="path", desc=label) as bar:
+
+        def work(part: Sequence[T]) -> list[R]:
+            results = []
+            with start() as simulator:
+                for one in part:
+                    results.append(what(simulator, one))
+                    bar.set_postfix_str(f"a JVM holds {simulator.peak_memory} MB at most", refresh=False)
+                    bar.update()
+            return results
+
+        with ThreadPoolExecutor(SIMULATORS) as threads:
+            parts = threads.map(work, [todo[begin::SIMULATORS] for begin in range(SIMULATORS)])
+            return [result for part in parts for result in part]
 
 
 def reference_path(simulator: GoldSimulator, task: Variation) -> Workflow:
@@ -92,9 +120,8 @@ def reference_path(simulator: GoldSimulator, task: Variation) -> Workflow:
 def verify(workflows: Sequence[Workflow], order: int = 1) -> list[str]:
     """Replays usable workflows; one line for each that differs from what was frozen."""
     visited = keyed("scienceworld", "verify", order).shuffled([w for w in workflows if w.usable])
-    with Simulator() as simulator:
-        found = [(w.id, replay(simulator, w)) for w in tqdm(visited, unit="path", desc="verify")]
-    return [f"{task}: {difference}" for task, difference in found if difference]
+    found = _shared(Simulator, lambda simulator, w: (w.id, replay(simulator, w)), visited, "verify")
+    return sorted(f"{task}: {difference}" for task, difference in found if difference)
 
 
 def replay(simulator: Simulator, workflow: Workflow) -> str:

@@ -20,6 +20,7 @@ for no path, and `GoldSimulator`, in a JVM of its own, refuses to load test vari
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -161,6 +162,16 @@ class Simulator:
     def alive(self) -> bool:
         """Whether the JVM runs."""
         return self._process.poll() is None
+
+    @property
+    def peak_memory(self) -> int:
+        """Most memory that the JVM has held so far, in millions of bytes; 0 where /proc does not tell."""
+        try:
+            status = Path(f"/proc/{self.pid}/status").read_text(encoding="utf-8")
+        except OSError:
+            return 0
+        kib = re.search(r"VmHWM:\s+(\d+) kB", status)
+        return round(int(kib[1]) * 1024 / 1e6) if kib else 0
 
     def load(self, variation: Variation) -> None:
         """Puts the simulator at the start of a task. Makes no reference path."""

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import random
 import signal
 import sys
 from dataclasses import replace
@@ -487,6 +488,35 @@ def test_noise_costs_calls_and_nothing_else(play):
         assert result["rejections"] == k or not result["success"]
     assert numbers["rejection"] == 1.0
     assert numbers["later_increase"] == 1.0
+
+
+def forgetful(share):
+    """A policy that leaves out each reference action with a chance of `share`, then repeats the last one."""
+
+    def policy(run):
+        chance = random.Random(run.id)
+        kept = [step.action for step in run.workflow.steps if chance.random() >= share]
+        return kept[min(len(run.turns), len(kept) - 1)]
+
+    return policy
+
+
+@pytest.mark.needs_java
+@pytest.mark.slow
+def test_the_more_actions_are_left_out_the_fewer_episodes_succeed(play):
+    """An episode without a gap succeeds; what 2% leave out, 10% leave out too."""
+    successes = []
+    for share in (0.02, 0.10):
+        _, results = play(forgetful(share))
+        for result, workflow in zip(results, workflows_of(read_splits().test), strict=True):
+            whole = len(workflow.steps)
+            chance = random.Random(result["id"])
+            if all(chance.random() >= share for _ in range(whole)):
+                assert (result["success"], result["calls"]) == (True, whole)
+            assert result["success"] == (result["score"] == 100)
+            assert result["ended"] == "success" or result["calls"] == 100 or result["score"] < 0
+        successes.append(sum(result["success"] for result in results))
+    assert 30 > successes[0] > successes[1]
 
 
 @pytest.mark.needs_java

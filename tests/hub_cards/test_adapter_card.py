@@ -102,10 +102,11 @@ def test_a_card_loads_the_base_as_it_is_evaluated(folder: Path, precision: str, 
     assert ("load_in_4bit=True" in program) == (precision == "nf4")
 
 
-def test_a_card_of_scienceworld_speaks_of_scienceworld(folder: Path) -> None:
+@pytest.mark.parametrize("config", ["compact-recent2", "short-compact-recent2"])
+def test_a_card_of_scienceworld_speaks_of_scienceworld(folder: Path, config: str) -> None:
     run = json.loads((folder / "run.json").read_text())
     run |= {"view": "compact-recent2"}
-    run["data"] |= {"source": "stsr/scienceworld-trajectories", "config": "compact-recent2"}
+    run["data"] |= {"source": "stsr/scienceworld-trajectories", "config": config}
     (folder / "run.json").write_text(json.dumps(run))
     text = write_card(folder).read_text()
     assert "A prompt describes a state of ScienceWorld" in text
