@@ -217,7 +217,8 @@ def test_a_batch_of_settled_answers_takes_one_pass(tiny: Any) -> None:
     prompts = [str(render(row["prompt"], ours.apply_chat_template)) for row in rows]
     ours.offers = dict(zip(prompts, (row["candidates"] for row in rows), strict=True))
     longest = max(len(ours.tok_encode(text, add_special_tokens=False)) for text in ask(theirs, prompts, 48))
-    assert passes(tiny[0], lambda: ask(ours, prompts, 48)) == 3  # the shared beginning, and two batches of four
+    # The shared beginning, and two batches of four.
+    assert passes(tiny[0], lambda: ask(ours, prompts, 48)) == 3
     assert (ours.settled, ours.decoded) == (8, 0)
     # Decoding takes a pass a token, and one for the end, for each of two batches.
     assert passes(tiny[0], lambda: ask(theirs, prompts, 48)) in range(longest + 2, 2 * (longest + 1) + 1)
