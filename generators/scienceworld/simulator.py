@@ -231,6 +231,8 @@ class Simulator:
         """Ends the JVM. Twice is fine."""
         _end(self._process)
         self._gateway.close(keep_callback_server=False, close_callback_server_connections=False)
+        # Or py4j would call the dead JVM's port for every object that Python forgets.
+        self._gateway._gateway_client.is_connected = False
 
     def __enter__(self) -> Self:
         return self

@@ -1,5 +1,7 @@
 """Protects: the simulator as it really is, its faults, and that test paths stay locked away."""
 
+import gc
+import logging
 import os
 import signal
 import subprocess
@@ -220,6 +222,19 @@ def test_a_killed_jvm_in_mid_episode_gives_the_same_episode():
         assert pool.restarts == 2
     assert got == [(step.feedback, step.score) for step in workflow.steps]
     assert not any(simulator.alive for simulator in running)
+
+
+@needs_java
+def test_a_closed_simulator_calls_nobody(caplog):
+    """Its port may be another program's by then."""
+    with caplog.at_level(logging.DEBUG, logger="py4j"):
+        simulator = Simulator()
+        simulator.load(BOIL)
+        simulator.close()
+        caplog.clear()
+        del simulator
+        gc.collect()
+    assert caplog.messages == []
 
 
 @needs_java
