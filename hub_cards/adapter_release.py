@@ -22,7 +22,8 @@ from stsr.hub_cards.adapter_card import RUN
 from stsr.hub_cards.adapters import AdapterError, Proof, proof_ids, prove
 from stsr.hub_cards.bases import PRECISIONS, load_base
 from stsr.hub_cards.pins import Pin, pin
-from stsr.hub_cards.publish import Published, PublishError, fetch_revision, pickles, publish_folder
+from stsr.hub_cards.publish import Published, fetch_revision, publish_folder
+from stsr.hub_cards.publishable import PublishError, UnpublishableError, pickles, publishable
 
 STEPS = "steps"
 """Folder of a run for the adapters before the last step."""
@@ -62,10 +63,14 @@ def publish_run(
     if not path.exists():
         raise AdapterError(f"{out} holds no finished run: train into it first")
     repo = repo or str(json.loads(path.read_text(encoding="utf-8"))["adapter"])
+    folders = [*_checkpoints(out), (tag, out / "adapter")]
+    for name, folder in folders:  # all are looked at before the first is sent
+        publishable(folder, repo, "model", name)
+    if tag in dict(_checkpoints(out)):
+        raise UnpublishableError(f"{tag} is the tag of a checkpoint: use another one for the last step")
     missing = [step for step, _ in _checkpoints(out) if not _has(repo, step)]
     if missing and _has(repo, tag):
         raise AdapterError(f"{repo} has {tag} but no {missing[0]}, which goes before it: use a new tag")
-    folders = [*_checkpoints(out), (tag, out / "adapter")]
     return [
         publish_folder(folder, repo, "model", tag=name, message=f"Adapter, {name}", public=public, yes=yes)
         for name, folder in folders

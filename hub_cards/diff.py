@@ -28,7 +28,8 @@ from huggingface_hub import HfApi, constants
 from huggingface_hub.errors import HfHubHTTPError
 
 from stsr.generators.build import SCHEMA, Manifest, config_rows, files_of
-from stsr.hub_cards.publish import LOOPBACK_TOKEN, PublishError, fetch_revision, is_loopback
+from stsr.hub_cards.publish import LOOPBACK_TOKEN, fetch_revision, is_loopback
+from stsr.hub_cards.publishable import PublishError
 
 EXAMPLES = 3
 """Ids named for each kind of change."""

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from stsr.generators.files import folder_sha256
-from stsr.hub_cards.publish import PublishError, RepoType, fetch_revision
+from stsr.hub_cards.publish import UnreachableError, fetch_revision
+from stsr.hub_cards.publishable import PublishError, RepoType
 
 FOLDER = "sha256:"
 """Begins the revision of a folder."""
@@ -57,10 +58,12 @@ def pin(source: str, revision: str | None, kind: RepoType) -> Pin:
         return Pin(source, revision)
     try:
         return Pin(source, fetch_revision(source, kind, revision))
-    except PublishError as error:
+    except UnreachableError as error:
         raise PinError(
             f"{source} is no folder here; {error}; a commit of 40 hex digits needs no look-up"
         ) from error
+    except PublishError as error:
+        raise PinError(f"{source} is no folder here; {error}") from error
 
 
 def refuse_revision_of_folder(source: str, revision: str | None) -> None:

@@ -15,48 +15,27 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from fnmatch import fnmatch
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import httpx2
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, RepoFile, constants
 from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError, RevisionNotFoundError
 
-RepoType = Literal["dataset", "model"]
+from stsr.hub_cards.publishable import DEFAULT_IGNORE, PublishError, RepoType, publishable
 
-DEFAULT_IGNORE = (
-    ".git",
-    ".git/*",
-    "*/.git",
-    "*/.git/*",
-    ".cache/*",
-    "*__pycache__/*",
-    ".DS_Store",
-    "*/.DS_Store",
-)
 LOOPBACK_TOKEN = "loopback"
 
-_PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.pickle", "*.ckpt", "*.joblib")
 # The Hub puts this file into each new repository; a folder need not hold it.
 _HUB_OWN = ".gitattributes"
 _ATTEMPTS = 5
 
 
-def pickles(names: Iterable[str]) -> list[str]:
-    """Those of the file names that are of a format which runs code when loaded, as training_args.bin.
-
-    >>> pickles(["adapter_model.safetensors", "training_args.bin"])
-    ['training_args.bin']
-    """
-    return [name for name in names if any(fnmatch(name.lower(), pattern) for pattern in _PICKLES)]
-
-
-class PublishError(RuntimeError):
-    """The folder was not published. The message is one line that says what to do."""
+class UnreachableError(PublishError):
+    """No Hub answers at the endpoint."""
 
 
 class Published(NamedTuple):
@@ -127,7 +106,7 @@ def _plain_errors(target: _Target) -> Iterator[None]:
     try:
         yield
     except httpx2.ConnectError as error:
-        raise PublishError(f"cannot reach {target.api.endpoint}: {error}; is the Hub running?") from error
+        raise UnreachableError(f"cannot reach {target.api.endpoint}: {error}; is the Hub running?") from error
     except PublishError:
         raise
     except (HfHubHTTPError, httpx2.HTTPError, OSError, ValueError, RuntimeError) as error:
@@ -139,24 +118,6 @@ def _plain_errors(target: _Target) -> Iterator[None]:
 # The folder
 
 
-def _listed(folder: Path, ignore: Sequence[str]) -> dict[str, Path]:
-    """Path in the repository -> path on disk, for each file to publish. Raises PublishError."""
-    if not folder.is_dir():
-        raise PublishError(f"{folder} is not a folder")
-    found = {}
-    for path in sorted(folder.rglob("*")):
-        name = path.relative_to(folder).as_posix()
-        if any(fnmatch(name, pattern) for pattern in ignore):
-            continue
-        if path.is_symlink():
-            raise PublishError(f"{path} is a symbolic link: publish a folder of plain files")
-        if path.is_file():
-            found[name] = path
-        elif not path.is_dir():
-            raise PublishError(f"{path} is neither a file nor a folder")
-    return found
-
-
 def _digest(path: Path) -> _File:
     size = path.stat().st_size
     sha256, sha1 = hashlib.sha256(), hashlib.sha1(b"blob %d\0" % size)
@@ -165,18 +126,6 @@ def _digest(path: Path) -> _File:
             sha256.update(chunk)
             sha1.update(chunk)
     return _File(path, size, sha256.hexdigest(), sha1.hexdigest())
-
-
-def _publishable(folder: Path, ignore: Sequence[str]) -> dict[str, Path]:
-    """Path in the repository -> path on disk. Raises PublishError for a folder that may not be published."""
-    paths = _listed(folder, ignore)
-    if not paths:
-        raise PublishError(f"{folder} holds no file to publish")
-    if "README.md" not in paths:
-        raise PublishError(f"{folder} has no README.md: write its card first")
-    if found := pickles(paths):
-        raise PublishError(f"{found[0]} is a pickle by its name; loading one runs code: use safetensors")
-    return paths
 
 
 # The repository
@@ -315,11 +264,11 @@ def publish_folder(
     The repository is made if need be: public on loopback, else private unless `public`. Any Hub but the
     one on loopback needs `yes`. `ignore` are patterns over paths in the folder, `*` matching slashes too.
 
-    Raises PublishError, having changed nothing: the folder is empty, lacks README.md, or holds a symbolic
-    link or a pickle; `yes` is missing; the tag exists with other contents. Raises it, with the commit
+    Raises PublishError, having changed nothing: the folder or a name is refused (UnpublishableError, see
+    `publishable`); `yes` is missing; the tag exists with other contents. Raises it, with the commit
     made but not tagged, if the bytes read back differ or the Hub fails; run again to continue.
     """
-    paths = _publishable(folder, ignore)
+    paths = publishable(folder, repo_id, repo_type, tag, ignore)
     target = _Target(_api(), repo_id, repo_type)
     loopback = is_loopback(target.api.endpoint)
     if not loopback and not yes:

@@ -30,7 +30,7 @@ from trl import SFTConfig, get_peft_config, get_quantization_config
 from stsr.generators.declaration import DeclarationError
 from stsr.hub_cards.adapters import AdapterError, renamed_in_transformers
 from stsr.hub_cards.pins import Pin, PinError, pin
-from stsr.hub_cards.publish import RepoType
+from stsr.hub_cards.publishable import RepoType
 from stsr.recipes.lock import LOCK, BusyError, held
 from stsr.recipes.names import kept_steps
 from stsr.recipes.products import Finished, write_json, write_products

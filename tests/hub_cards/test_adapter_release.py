@@ -20,7 +20,8 @@ from stsr.hub_cards.adapter_card import write_card
 from stsr.hub_cards.adapter_release import TOLERANCE, publish_run, verify
 from stsr.hub_cards.adapters import PROOF_PROMPT, AdapterError
 from stsr.hub_cards.bases import PRECISIONS
-from stsr.hub_cards.publish import PublishError, publish_folder
+from stsr.hub_cards.publish import publish_folder
+from stsr.hub_cards.publishable import PublishError, UnpublishableError
 
 WEIGHTS = "adapter_model.safetensors"
 
@@ -150,6 +151,13 @@ def test_a_checkpoint_cannot_go_behind_a_release(out: Path) -> None:
         AdapterError, match=r"has v1\.0\.0 but no step-1, which goes before it: use a new tag"
     ):
         publish_run(out, repo, tag="v1.0.0")
+
+
+@pytest.mark.parametrize(("tag", "says"), [("v 1", "is not a tag"), ("step-1", "is the tag of a checkpoint")])
+def test_a_bad_tag_is_refused_before_a_checkpoint_is_sent(tag: str, says: str, out: Path, api: HfApi) -> None:
+    with pytest.raises(UnpublishableError, match=says):
+        publish_run(out, "release/bad-tag", tag=tag)
+    assert not api.repo_exists("release/bad-tag")
 
 
 def test_an_unfinished_run_is_refused(tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ pytest tests/hub_cards/test_publish_folder.py
 
 from __future__ import annotations
 
+import doctest
+import re
 import socket
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -16,11 +18,12 @@ import pytest
 from aiohttp import web
 from huggingface_hub import CommitOperationAdd, HfApi, constants
 
-from stsr.hub_cards import publish
+from stsr.hub_cards import publish, publishable
 from stsr.hub_cards.loopback.process import RunningHub
 from stsr.hub_cards.loopback.server import make_app
 from stsr.hub_cards.loopback.store import Store
-from stsr.hub_cards.publish import Published, PublishError, fetch_revision, publish_folder
+from stsr.hub_cards.publish import Published, fetch_revision, publish_folder
+from stsr.hub_cards.publishable import PublishError, UnpublishableError
 
 FILES = {
     "README.md": b"---\nlicense: apache-2.0\n---\n# Tables\n",
@@ -144,6 +147,7 @@ def test_what_is_ignored_is_not_sent(api: HfApi, repo: str, folder: Path, tmp_pa
 
 
 def test_a_model(api: HfApi, folder: Path) -> None:
+    (folder / "config.json").write_text("{}")
     done = publish_folder(folder, "publish/model", "model", tag="v1", message="m")
     assert fetch_revision("publish/model", "model", "v1") == done.commit
 
@@ -288,6 +292,63 @@ def test_a_bad_name_or_card_is_one_clear_line(api: HfApi, repo: str, folder: Pat
     (folder / "README.md").write_text("---\ntags: [unclosed\n---\n")
     with pytest.raises(PublishError, match="YAML"):
         send(folder)
+
+
+@pytest.mark.parametrize(
+    "tag", ["v 1", "a..b", "v1.", ".v1", "v1.lock", "v~1", "v1:2", "", "-v1", "a/b", "v1@{2}", "a" * 40]
+)
+def test_a_malformed_tag_is_refused_before_anything_is_sent(
+    tag: str, api: HfApi, repo: str, folder: Path
+) -> None:
+    with pytest.raises(UnpublishableError, match=re.escape(repr(tag))):
+        send(folder, tag)
+    assert not api.repo_exists(REPO, repo_type="dataset")
+
+
+@pytest.mark.parametrize("name", ["bad repo!!", "a/b/c", "", "a--b/c", "x" * 97])
+def test_a_bad_hub_id_is_refused_before_anything_is_sent(
+    name: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(UnpublishableError, match="is not a Hub id such as"):
+        publish_folder(folder, name, "dataset", tag=None, message="m")
+
+
+def test_a_data_set_is_no_model_and_a_model_no_data_set(api: HfApi, folder: Path) -> None:
+    with pytest.raises(
+        UnpublishableError, match=r"holds a data set \(h4-full/train.parquet\).*--type dataset"
+    ):
+        publish_folder(folder, "publish/kind", "model", tag=None, message="m")
+    (folder / "h4-full/train.parquet").unlink()
+    (folder / "adapter_config.json").write_text("{}")
+    with pytest.raises(UnpublishableError, match=r"holds a model \(adapter_config.json\).*--type model"):
+        publish_folder(folder, "publish/kind", "dataset", tag=None, message="m")
+    for kind in ("model", "dataset"):
+        assert not api.repo_exists("publish/kind", repo_type=kind)
+
+
+@pytest.mark.parametrize(
+    ("manifest", "tag", "says"),
+    [
+        ('{"version": "1.1.0"}', "v1.0.0", "holds version 1.1.0 by its manifest: --tag v1.1.0, not v1.0.0"),
+        ('{"version": "1.1.0"}', "1.1.0", "--tag v1.1.0, not 1.1.0"),
+        ("{}", "v1.0.0", "tells no version"),
+        ("[]", "v1.0.0", "tells no version"),
+        ("{", "v1.0.0", "tells no version"),
+    ],
+)
+def test_a_tag_that_contradicts_the_manifest_is_refused(
+    manifest: str, tag: str, says: str, api: HfApi, repo: str, folder: Path
+) -> None:
+    (folder / "manifest.json").write_text(manifest)
+    with pytest.raises(UnpublishableError, match=re.escape(says)):
+        send(folder, tag)
+    assert not api.repo_exists(REPO, repo_type="dataset")
+
+
+def test_examples_in_the_docstrings() -> None:
+    assert doctest.testmod(publishable).failed == 0
+    assert doctest.testmod(publish).failed == 0
 
 
 # Where to, and with which token
