@@ -35,12 +35,16 @@ lint: install   ## style and types
 	@mkdir -p build/types && ln -sfn ../.. build/types/stsr
 	MYPYPATH=build/types $(BIN)/mypy -p stsr.generators -p stsr.recipes -p stsr.hub_cards -p stsr.eval_tasks -p stsr.stats -p stsr.cli
 
-bench: install .venv-peers   ## speed and memory, as figures, beside reasoning-gym's
+bench: install .venv-peers .venv-inspect   ## speed and memory, as figures, beside reasoning-gym's and inspect_ai's
 	$(BIN)/stsr bench
 
 .venv-peers:
 	$(PYTHON) -m venv $@
 	$@/bin/pip install --quiet reasoning-gym==0.1.25
+
+.venv-inspect:
+	$(PYTHON) -m venv $@
+	$@/bin/pip install --quiet inspect_ai==0.3.285 $$(grep -E '^(accelerate|torch|transformers)==' constraints.txt)
 
 hub: install   ## the loopback Hub of the quickstart
 	$(BIN)/stsr hub serve

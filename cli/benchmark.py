@@ -13,6 +13,7 @@ import time
 from importlib.resources import files
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 from stsr.generators.dataset import read_declaration
 from stsr.generators.rows import decision_rows, generate
@@ -20,10 +21,16 @@ from stsr.recipes.experiment import recipes_folder
 
 DATA_SETS = ("table-workflows", "workflow-controls")
 """Together all families, views and splits of the protocol."""
+INSPECT = Path(".venv-inspect/bin/python")
+"""A Python that has inspect_ai, to compare with."""
+EPISODES = ((4, "compact", 16), (16, "full", 8))
+"""(horizon, view, number) of the free runs."""
+BATCH = 16
 
 
 def bench(quickstart: Path, peers: Path) -> None:
-    """Prints rows/s, the cost of a whole build, free-run calls/s, and the quickstart's stages."""
+    """Prints rows/s, the cost of a whole build, calls/s of free runs and of decisions, and the quickstart's
+    stages."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     load = f", load {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else ""
     print(f"Machine: {platform.machine()}, {cores} cores, Python {platform.python_version()}{load}")
@@ -44,6 +51,8 @@ def bench(quickstart: Path, peers: Path) -> None:
             f"peak memory {megabytes:.0f} MB"
         )
     _free_runs()
+    _inspect(INSPECT)
+    _decisions(quickstart / "train/tiny-h4-full/adapter")
     _stages(quickstart / "seconds.json")
 
 
@@ -103,12 +112,10 @@ def _free_runs() -> None:
     from stsr.eval_tasks.bench import UnequalError, benchmark
     from stsr.eval_tasks.shared_prefix import SharedPrefixLM
 
-    base = str(recipes_folder() / "bases/tiny")
-    options = {"pretrained": base, "device": "cpu", "dtype": "float32", "batch_size": 16}
-    for horizon, view, episodes in ((4, "compact", 16), (16, "full", 8)):
+    for horizon, view, episodes in EPISODES:
         seeds = range(62_000, 62_000 + episodes)
         theirs, ours = (
-            benchmark(kind(**options, enable_thinking=False), horizon=horizon, view=view, seeds=seeds)
+            benchmark(kind(**_options()), horizon=horizon, view=view, seeds=seeds)
             for kind in (HFLM, SharedPrefixLM)
         )
         print(f"Free runs of the tiny base, H{horizon} {view}, {episodes} episodes, {theirs.calls} calls:")
@@ -127,6 +134,65 @@ def _free_runs() -> None:
                 f"calls, {ours.backend} {ours.successes} in {ours.calls}: must be equal"
             )
         print(f"  ours in lock step against lm-eval's one at a time: {ratio:.2f}, outcomes equal")
+
+
+def _options() -> dict[str, Any]:
+    base = str(recipes_folder() / "bases/tiny")
+    options = {"pretrained": base, "device": "cpu", "dtype": "float32", "batch_size": BATCH}
+    return options | {"enable_thinking": False}
+
+
+def _inspect(python: Path) -> None:
+    """The same free runs on inspect_ai's hf provider, which answers each round's prompts in batches too."""
+    if not python.exists():
+        print(f"inspect_ai: not run ({python} does not exist; `make bench` makes it)")
+        return
+    from stsr.eval_tasks.bench import requests
+    from stsr.eval_tasks.peer import InspectLM
+    from stsr.eval_tasks.rollout import run
+    from stsr.eval_tasks.shared_prefix import SharedPrefixLM
+
+    ours = SharedPrefixLM(**_options())
+    for horizon, view, episodes in EPISODES:
+        tasks = [generate("chain", horizon, seed) for seed in range(62_000, 62_000 + episodes)]
+        with InspectLM(python, _options()["pretrained"], BATCH) as theirs:
+            found = [
+                [json.loads(one) for one in run(lm, requests(tasks, view, lm.apply_chat_template), True)]
+                for lm in (theirs, ours)
+            ]
+            calls = sum(one["calls"] for one in found[0])
+            same = sum(_outputs(a) == _outputs(b) for a, b in zip(*found, strict=True))
+            print(
+                f"inspect_ai's hf provider, H{horizon} {view}, the same {episodes} episodes in lock step: "
+                f"{calls} calls, {calls / theirs.seconds:.1f} calls/s, {theirs.passes:,} forward passes; "
+                f"{same} transcripts equal to ours"
+            )
+
+
+def _outputs(episode: dict[str, Any]) -> list[str]:
+    return [turn["output"] for turn in episode["turns"]]
+
+
+def _decisions(adapter: Path) -> None:
+    """Decisions of H8 chains under the full view, on the tiny base untuned and under an adapter."""
+    from stsr.eval_tasks.bench import answering
+
+    ways: dict[str, dict[str, str]] = {"untuned": {}}
+    if adapter.exists():
+        ways["tuned"] = {"peft": str(adapter)}
+    else:
+        print(f"Decisions of a tuned model: not run ({adapter} does not exist; `make quickstart` makes it)")
+    for name, more in ways.items():
+        found = answering(_options() | more, 8, "full", range(62_000, 62_010))
+        count = found["ways"][0]["calls"]
+        print(f"Decisions of the tiny base, {name}, H8 full, {count} of them, answers equal:")
+        for way in found["ways"]:
+            share = found["prefill_only_seconds"] / way["seconds"]
+            print(
+                f"  {way['backend']}: {way['calls_per_second']:.1f} calls/s, "
+                f"{way['prompt_tokens_per_second']:,.0f} prompt tokens/s, {way['passes']:,} forward passes, "
+                f"{share:.0%} of the speed of prefill alone"
+            )
 
 
 def _stages(path: Path) -> None:

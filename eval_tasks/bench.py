@@ -172,17 +172,21 @@ def answer(
     )
 
 
-def prefill_bound(lm: Any, prompts: Sequence[str]) -> float:
-    """Seconds to run every prompt through the network once, in the same batches, without any decoding."""
+def prefill_bound(lm: Any, prompts: Sequence[str], repeats: int) -> float:
+    """Seconds to run every prompt through the network once, in the same batches, without any decoding; the
+    fastest of the repeats."""
     import torch
 
     ordered = sorted(prompts, key=lambda prompt: -len(lm.tok_encode(prompt)))
-    begun = time.perf_counter()
-    with torch.inference_mode():
-        for at in range(0, len(ordered), lm.batch_size):
-            ids, mask = lm.tok_batch_encode(ordered[at : at + lm.batch_size])
-            lm.model(input_ids=ids.to(lm.device), attention_mask=mask.to(lm.device), logits_to_keep=1)
-    return time.perf_counter() - begun
+    best = float("inf")
+    for _ in range(repeats):
+        begun = time.perf_counter()
+        with torch.inference_mode():
+            for at in range(0, len(ordered), lm.batch_size):
+                ids, mask = lm.tok_batch_encode(ordered[at : at + lm.batch_size])
+                lm.model(input_ids=ids.to(lm.device), attention_mask=mask.to(lm.device), logits_to_keep=1)
+        best = min(best, time.perf_counter() - begun)
+    return best
 
 
 def answering(
@@ -209,7 +213,7 @@ def answering(
         if answers != first:
             at = next(i for i, (a, b) in enumerate(zip(answers, first, strict=True)) if a != b)
             raise UnequalError(f"{name} answers {rows[at]['id']} otherwise than HFLM")
-    bound = prefill_bound(theirs, prompts)
+    bound = prefill_bound(theirs, prompts, repeats)
     plain, decoding, ours = (figures for figures, _ in found.values())
     right = sum(said == row["candidates"][row["target_index"]] for said, row in zip(first, rows, strict=True))
     return {

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -116,7 +116,7 @@ def _probes(
 ) -> list[RolloutRequest]:
     states = gold_states(task)
     rows = decision_rows(task, [view], pivot_only)
-    begins: list[partial[Rollout]] = [partial(kind, row, states[row["stage"] - 1]) for row in rows]
+    begins: list[Callable[[], Rollout]] = [partial(kind, row, states[row["stage"] - 1]) for row in rows]
     template = requests([task] * len(begins), view, chat, MAX_GEN_TOKS)
     for request, begin in zip(template, begins, strict=True):
         request.begin = begin
