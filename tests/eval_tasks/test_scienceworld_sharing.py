@@ -133,7 +133,7 @@ def test_another_end_means_another_episode(folder, tmp_path, monkeypatch):
 
 def test_another_catalogue_is_refused(folder, found, tmp_path):
     (folder / "all.jsonl").write_text(to_json(replace(found[2], fingerprint="0" * 32)) + "\n")
-    with pytest.raises(RecordError, match="@full: the catalogue has no .* with the fingerprint 000"):
+    with pytest.raises(RecordError, match=r"@full: the catalogue has no .* with the fingerprint 000"):
         regrade_folder(folder, tmp_path / "again")
 
 
