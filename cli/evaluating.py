@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -61,12 +62,18 @@ def evaluate(
 
 
 def list_tasks(pattern: str) -> None:
-    """Prints name and description of every task and group whose name is like `pattern`."""
+    """Prints name and description of every task and group whose name is like `pattern`.
+
+    Raises ValueError that names near ones if there is none.
+    """
     from stsr.eval_tasks import scienceworld_suite, suite
 
     every = suite.listing() | scienceworld_suite.listing()
     said = {name: says for name, says in sorted(every.items()) if fnmatchcase(name, pattern)}
-    width = max(map(len, said), default=0)
+    if not said:
+        near = get_close_matches(pattern, every, n=4, cutoff=0.4)
+        raise ValueError(f"no task or group is like {pattern!r}; near are {', '.join(near) or 'none'}")
+    width = max(map(len, said))
     for name, says in said.items():
         print(f"{name:<{width}}  {says}")
 

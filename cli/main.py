@@ -10,15 +10,14 @@ import logging
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from stsr.cli import evaluating
+from stsr.cli import adapters, evaluating
+from stsr.cli.adapters import publication
 from stsr.cli.running import PORT, QUICKSTART_HUB
-
-if TYPE_CHECKING:
-    from stsr.hub_cards.publish import Published
+from stsr.recipes import graph
 
 app = typer.Typer(
     add_completion=False,
@@ -28,12 +27,15 @@ app = typer.Typer(
 )
 hub_app = typer.Typer(help="The Hub on loopback.")
 app.add_typer(hub_app, name="hub")
-adapters_app = typer.Typer(help="Published adapters.")
-app.add_typer(adapters_app, name="adapters")
+app.add_typer(adapters.app, name="adapters")
 records_app = typer.Typer(help="Records of evaluations.")
 app.add_typer(records_app, name="records")
 
-Out = Annotated[Path, typer.Option(help="Folder for the result.")]
+Out = Annotated[Path, typer.Option(file_okay=False, help="Folder for the result.")]
+RecordFolder = Annotated[
+    Path, typer.Argument(exists=True, file_okay=False, help="Folder with record files, searched in depth.")
+]
+LAST_SEED = 2**32 - 1
 TaskData = Annotated[
     Path | None,
     typer.Option(
@@ -45,7 +47,9 @@ TaskData = Annotated[
 @app.command()
 def build(
     declaration: Annotated[Path, typer.Argument(help="YAML file, as recipes/datasets/table-workflows.yaml.")],
-    out: Annotated[Path | None, typer.Option(help="Folder for the result; out/NAME by default.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(file_okay=False, help="Folder for the result; out/NAME by default.")
+    ] = None,
     shards: Annotated[int, typer.Option(min=1, help="Build in this many shards.")] = 1,
     shard: Annotated[
         int | None, typer.Option(min=0, help="Which of them, from 0; without it, all are joined.")
@@ -98,13 +102,7 @@ def publish(
         folder, repo, "dataset" if kind == "dataset" else "model",
         tag=tag, message=f"Publish {tag or 'a version'}", public=public, yes=yes,
     )  # fmt: skip
-    print(_publication(done))
-
-
-def _publication(done: Published) -> str:
-    news = "Published" if done.created else "Already published:"
-    tag = f", tag {done.tag}" if done.tag else ""
-    return f"{news} {done.repo_id} at {done.endpoint}, commit {done.commit[:12]}{tag}."
+    print(publication(done))
 
 
 @app.command()
@@ -132,10 +130,15 @@ def train(
     recipe: Annotated[Path, typer.Argument(help="YAML file, as recipes/sft/tiny.yaml.")],
     view: Annotated[str, typer.Option(help="View of the training prompts.")],
     seed: Annotated[
-        int | None, typer.Option(help="Adapter start and dropout; the recipe's by default.")
+        int | None,
+        typer.Option(min=0, max=LAST_SEED, help="Adapter start and dropout; the recipe's by default."),
     ] = None,
-    data_seed: Annotated[int | None, typer.Option(help="Row order; the recipe's, or the seed.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder of the run; out/ADAPTER by default.")] = None,
+    data_seed: Annotated[
+        int | None, typer.Option(min=0, max=LAST_SEED, help="Row order; the recipe's, or the seed.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(file_okay=False, help="Folder of the run; out/ADAPTER by default.")
+    ] = None,
     changes: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Replace a key of the recipe.")
     ] = None,
@@ -180,7 +183,7 @@ def evaluate(
     split: Annotated[
         str | None, typer.Option(help="Split of the data set; each task's own by default.")
     ] = None,
-    batch_size: Annotated[int, typer.Option(help="Prompts a batch.")] = 32,
+    batch_size: Annotated[int, typer.Option(min=1, help="Prompts a batch.")] = 32,
     limit: Annotated[
         int | None, typer.Option(min=1, help="First N decisions or episodes of each task.")
     ] = None,
@@ -220,7 +223,7 @@ def tasks(
 
 @app.command()
 def regrade(
-    folder: Annotated[Path, typer.Argument(help="Folder with record files, searched in depth.")],
+    folder: RecordFolder,
     out: Out,
 ) -> None:
     """Score the raw outputs of records again, after a change of parser or verifier."""
@@ -229,7 +232,7 @@ def regrade(
 
 @records_app.command()
 def push(
-    folder: Annotated[Path, typer.Argument(help="Folder with record files, searched in depth.")],
+    folder: RecordFolder,
     repo: Annotated[str, typer.Option(help="Hub id of the data set, for example me/stsr-records.")],
     tag: Annotated[str | None, typer.Option(help="Tag to set.")] = None,
     public: Annotated[bool, typer.Option(help="Make a new repository public.")] = False,
@@ -241,7 +244,7 @@ def push(
 
 @records_app.command()
 def traces(
-    folder: Annotated[Path, typer.Argument(help="Folder with record files, searched in depth.")],
+    folder: RecordFolder,
     out: Out,
     data: TaskData = None,
 ) -> None:
@@ -254,7 +257,9 @@ def traces(
 @app.command()
 def report(
     experiment: Annotated[Path, typer.Argument(help="YAML file of the experiment.")],
-    records: Annotated[Path, typer.Option(help="Folder with record files, searched in depth.")],
+    records: Annotated[
+        Path, typer.Option(exists=True, file_okay=False, help="Folder with record files, searched in depth.")
+    ],
     out: Out,
     tables: Annotated[
         str, typer.Option(help="Tables of the paper: all that have records, none, or ids with commas.")
@@ -273,9 +278,12 @@ def report(
 
 @app.command()
 def run(
-    name: Annotated[str, typer.Argument(help="Experiment, as recipes/experiments/NAME.yaml.")],
+    name: Annotated[
+        str, typer.Argument(help="Experiment, as recipes/experiments/NAME.yaml, or the path of your own.")
+    ],
     out: Annotated[
-        Path | None, typer.Option(help="Folder for results; out/NAME, or out/NAME-BASE, by default.")
+        Path | None,
+        typer.Option(file_okay=False, help="Folder for results; out/NAME, or out/NAME-BASE, by default."),
     ] = None,
     base: Annotated[
         str, typer.Option(help="Run its shape on this base, as small as its smoke block says: tiny.")
@@ -299,7 +307,7 @@ def run(
 
     running.run(
         name,
-        out or Path("out") / (f"{name}-{base}" if base else name),
+        out,
         base=base,
         dry_run=dry_run,
         jobs=jobs,
@@ -363,62 +371,12 @@ def tasks_path() -> None:
     print(files("stsr.eval_tasks").joinpath("harness"))
 
 
-@adapters_app.command(name="publish")
-def publish_adapter(
-    run: Annotated[Path, typer.Argument(help="Folder of a finished training, as out/tiny-h4-full.")],
-    repo: Annotated[str | None, typer.Option(help="Hub id; the recipe's adapter_name by default.")] = None,
-    tag: Annotated[str, typer.Option(help="Tag of the adapter after the last step.")] = "v1.0.0",
-    public: Annotated[bool, typer.Option(help="Make a new repository public.")] = False,
-    yes: Annotated[bool, typer.Option(help="Really publish to a Hub that is not on loopback.")] = False,
-) -> None:
-    """Publish an adapter with its checkpoints, each a tag: step-20, step-40, ..., and --tag."""
-    from stsr.hub_cards.adapter_release import publish_run
-
-    for done in publish_run(run, repo, tag=tag, public=public, yes=yes):
-        print(_publication(done))
-
-
-@adapters_app.command()
-def verify(
-    repo: Annotated[str, typer.Argument(help="Adapter, ID or ID@REVISION, or a folder.")],
-    device: Annotated[str, typer.Option(help="cpu, cuda, ...")] = "cpu",
-) -> None:
-    """Prove a published adapter again: every weight in its place, and the effect that its card states."""
-    from stsr.cli import adapter_results
-
-    print(adapter_results.verify(repo, device))
-
-
-@adapters_app.command()
-def exposure(
-    runs: Annotated[list[Path], typer.Argument(help="Folders of finished trainings.")],
-) -> None:
-    """Print what trainings were shown, as a Markdown table."""
-    from stsr.recipes.exposure import table
-
-    print(table(runs))
-
-
-@adapters_app.command()
-def card(
-    repo: Annotated[str, typer.Argument(help="Hub id of the adapter.")],
-    records: Annotated[Path, typer.Option(help="Folder with record files, searched in depth.")],
-    tag: Annotated[str, typer.Option(help="Tag that the card's example names.")] = "v1.0.0",
-    public: Annotated[bool, typer.Option(help="The repository is public.")] = False,
-    yes: Annotated[bool, typer.Option(help="Really publish to a Hub that is not on loopback.")] = False,
-) -> None:
-    """Put an adapter's results on its card: one more commit on main; tags stay."""
-    from stsr.cli import adapter_results
-
-    done = adapter_results.card(repo, records, tag, public, yes)
-    news = "Results put on the card of" if done.created else "The results are on the card already:"
-    print(f"{news} {done.repo_id} at {done.endpoint}, commit {done.commit[:12]}.")
-
-
 @hub_app.command()
 def serve(
     root: Annotated[Path, typer.Option(help="Folder of the store.")] = QUICKSTART_HUB,
-    port: Annotated[int, typer.Option(help="Port on 127.0.0.1; 0 takes a free one.")] = PORT,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0 takes a free one.")
+    ] = PORT,
     upstream: Annotated[bool, typer.Option(help="Read what the store lacks from the public Hub.")] = True,
 ) -> None:
     """Serve the Hub on loopback until interrupted."""
@@ -441,18 +399,31 @@ def main() -> None:
     try:
         code = app(standalone_mode=False)
     except typer.Abort:
-        sys.exit(_say("interrupted; the same command continues", 130))
+        sys.exit(_interrupted())
     except Exception as error:
         # The project's own errors are ValueErrors for what was asked and others for the work itself.
         if isinstance(error, _USAGE):
-            sys.exit(_say(error.format_message(), 2))
+            sys.exit(_say(_usage(error), 2))
         if os.environ.get("STSR_TRACEBACK"):
             raise
         if isinstance(error, ModuleNotFoundError):
             sys.exit(_say(f"{error}; install what is missing with: pip install 'stsr[all]'", 1))
         line = " ".join(str(error).split()) or type(error).__name__
         sys.exit(_say(line, 2 if isinstance(error, ValueError) else 1))
-    sys.exit(_say("interrupted; the same command continues", code) if code == 130 else code)
+    sys.exit(_interrupted() if code == 130 else code)
+
+
+def _usage(error: Any) -> str:
+    """What was wrong with the words of a command, on one line; for an unknown command, the known ones."""
+    said = " ".join(error.format_message().split())
+    known = getattr(error.ctx and error.ctx.command, "commands", None)
+    return f"{said.rstrip('.')}; there are {', '.join(known)}" if known else said
+
+
+def _interrupted() -> int:
+    """A step of `stsr run` leaves the message to that."""
+    said = "interrupted; the same command continues"
+    return 130 if os.environ.get(graph.STEP_OF_RUN) else _say(said, 130)
 
 
 def _say(line: str, code: int) -> int:

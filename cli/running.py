@@ -9,6 +9,7 @@ from pathlib import Path
 
 import yaml
 
+from stsr.generators.declaration import DeclarationError
 from stsr.recipes import cluster, graph
 from stsr.recipes.experiment import Experiment, find, read_experiment, smoked
 from stsr.recipes.lock import held
@@ -21,7 +22,7 @@ QUICKSTART_HUB = Path("out/quickstart/hub")
 
 def run(
     name: str,
-    out: Path,
+    out: Path | None,
     *,
     base: str = "",
     dry_run: bool = False,
@@ -29,22 +30,28 @@ def run(
     profile: str = "",
     run_extension: bool = False,
 ) -> None:
-    """Runs the experiment `name` into `out`; with `dry_run` prints its commands instead.
+    """Runs the experiment `name`, or that of a file, into `out`; with `dry_run` prints its commands instead.
+
+    `out` is out/NAME or out/NAME-BASE by default.
 
     With a `base`, the experiment's shape on that, as small as its smoke block says. With `jobs` or a
     `profile` Snakemake runs the steps. The Hub's store is `out/hub`, so that two runs never compete for one
     name and tag. Raises BusyError if another process runs into `out`.
     """
-    experiment = read_experiment(find(name))
+    path = find(name)
+    experiment, out = read_experiment(path), out or Path("out") / "-".join(filter(None, [path.stem, base]))
     if base:
         experiment = smoked(experiment, base)
     steps = graph.expand(experiment, out, run_extension)
+    if jobs or profile:
+        cluster.check(profile)
     if dry_run:
         print(graph.plan(steps, graph.times(out)))
         return
     from stsr.hub_cards.loopback.process import running_hub
 
-    out.mkdir(parents=True, exist_ok=True)
+    if not profile:
+        _check_gpus(steps)
     with held(out, "running an experiment"), running_hub(out / "hub") as hub:
         print(f"A Hub on loopback serves {out / 'hub'} at {hub.endpoint} while this runs.", flush=True)
         text = yaml.safe_dump(_plain(asdict(experiment)), sort_keys=False)
@@ -58,6 +65,20 @@ def run(
     print(f"The report: {out / 'report' / 'report.html'}")
     if name == "quickstart":
         print(_next_steps(experiment, out / "hub"))
+
+
+def _check_gpus(steps: list[graph.Step]) -> None:
+    """Raises DeclarationError if a step asks for more GPUs than this machine has."""
+    needed = max(step.needs.gpus for step in steps)
+    if not needed:
+        return
+    import torch  # takes seconds, and only such experiments need it
+
+    if needed > (here := torch.cuda.device_count()):
+        raise DeclarationError(
+            f"a step asks for {needed} GPU and this machine has {here or 'none'}: run it on a cluster with "
+            "--profile, print it with --dry-run, or run its shape on a CPU with --base tiny"
+        )
 
 
 def _plain(value: object) -> object:
@@ -78,6 +99,9 @@ def client_environment(endpoint: str, home: Path) -> dict[str, str]:
         "HF_HUB_DISABLE_XET": "1",
         "HF_HUB_DISABLE_TELEMETRY": "1",
         "HF_UPDATE_DOWNLOAD_COUNTS": "0",
+        # A bar for each file that is read would bury what a command says and its own bar.
+        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+        "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
         "TOKENIZERS_PARALLELISM": "false",
     }
     theirs = {

@@ -22,6 +22,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from difflib import get_close_matches
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,7 +38,7 @@ from stsr.eval_tasks.records import Cell
 from stsr.eval_tasks.shared_prefix import SharedPrefixLM
 from stsr.eval_tasks.suite import HARNESS
 from stsr.eval_tasks.task import SOURCES, StsrTask
-from stsr.hub_cards.bases import PRECISIONS, load_base
+from stsr.hub_cards.bases import PRECISIONS, check_device, load_base
 from stsr.hub_cards.pins import Pin, pin
 
 
@@ -112,7 +113,10 @@ def evaluate(
     if dtype not in ("auto", *PRECISIONS):
         raise EvaluateError(f"unknown dtype {dtype!r}; there are auto, {', '.join(PRECISIONS)}")
     folders = _folders(adapters, out)
+    check_device(device)
+    _check_names(tasks)
     base = pin(model, model_revision, "model")
+    extras = {one: pin(one.source, one.revision, "model") for one in adapters if one}
     tokenizer = AutoTokenizer.from_pretrained(base.source, revision=base.commit)
     if dtype == "auto":
         dtype = str(AutoConfig.from_pretrained(base.source, revision=base.commit).dtype).removeprefix(
@@ -127,10 +131,7 @@ def evaluate(
         "backend": SharedPrefixLM.__name__,
     }
     jobs: dict[Adapter | None, list[_Job]] = {}
-    extras: dict[Adapter, Pin] = {}
     for adapter, folder in folders.items():
-        if adapter:
-            extras[adapter] = pin(adapter.source, adapter.revision, "model")
         named = common | _adapter_fields(extras.get(adapter) if adapter else None)
         jobs[adapter] = [_job(task, named, pins[task.source], folder, limit) for task in loaded]
     missing = {a: [job for job in todo if not job.journal.complete] for a, todo in jobs.items()}
@@ -213,6 +214,17 @@ def drop_adapter(network: Any) -> torch.nn.Module:
     return base
 
 
+def _check_names(names: list[str]) -> None:
+    """Raises EvaluateError for a name that is no task or group of ours."""
+    known = TaskManager(include_path=HARNESSES, include_defaults=False).all_tasks
+    for name in names:
+        if name not in known:
+            near = get_close_matches(name, known, n=4, cutoff=0.4)
+            raise EvaluateError(
+                f"no task {name!r}; near are {', '.join(near) or 'none'}; `stsr tasks` lists all {len(known)}"
+            )
+
+
 def _load(
     names: list[str],
     sources: Mapping[str, tuple[str, str | None]],
@@ -222,10 +234,6 @@ def _load(
     calls: int | None,
 ) -> tuple[list[StsrTask], dict[str, Pin]]:
     """The tasks behind names of tasks and groups, with data; and the pins of the data sets that they read."""
-    manager = TaskManager(include_path=HARNESSES, include_defaults=False)
-    for name in names:
-        if name not in manager.all_tasks:
-            raise EvaluateError(f"no task {name!r}; there are {', '.join(manager.all_tasks)}")
     pins = {name: pin(*sources[name], "dataset") for name in _needed(names) if name in sources}
     metadata: dict[str, Any] = {"stsr_split": split, "stsr_scienceworld_split": split} if split else {}
     if workflows:

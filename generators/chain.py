@@ -77,7 +77,8 @@ def draw_params(tool: str, table: Table, filters_left: int, stream: Stream) -> d
     if tool == "sort_rows":
         return {"column": column, "order": stream.choice(("ascending", "descending")), "ties": "keep"}
     if tool == "filter_rows":
-        return {"column": column, "operator": "at_least", "value": _bound(table.column(column), filters_left, stream)}
+        bound = _bound(table.column(column), filters_left, stream)
+        return {"column": column, "operator": "at_least", "value": bound}
     if len(table.columns) > 2:
         return {"columns": stream.shuffled(table.columns)[:-1], "others": "drop"}
     return {"columns": list(reversed(table.columns)), "others": "drop"}

@@ -29,6 +29,22 @@ def nf4() -> BitsAndBytesConfig:
     )
 
 
+def check_device(name: str) -> None:
+    """Raises ValueError for a device that torch doesn't know, or that this machine doesn't have."""
+    kinds = ["cpu", *(kind for kind, there in _accelerators().items() if there)]
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ValueError(f"unknown device {name!r}; this machine has {', '.join(kinds)}") from None
+    many = torch.cuda.device_count() if device.type == "cuda" else 1
+    if device.type not in kinds or (device.index or 0) >= many:
+        raise ValueError(f"there is no device {name!r} here; this machine has {', '.join(kinds)}")
+
+
+def _accelerators() -> dict[str, bool]:
+    return {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+
+
 def load_base(base: Pin, precision: str, device: str | torch.device) -> Any:
     """The base model on `device` in one of PRECISIONS, in evaluation mode."""
     quantised = precision == "nf4"

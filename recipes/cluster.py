@@ -27,16 +27,23 @@ def run(steps: list[Step], out: Path, environment: dict[str, str], *, jobs: int,
     """Runs the steps through Snakemake: at most `jobs` at once (0: as the profile says), with the profile of
     that name or folder, if any.
 
-    Raises DeclarationError if Snakemake or the profile is missing, and StepFailed.
+    Raises DeclarationError as `check` does, and StepFailed.
     """
-    if find_spec("snakemake") is None:
-        raise DeclarationError("--jobs and --profile need Snakemake: pip install 'stsr[graph]'")
+    check(profile)
     profiles = ["--workflow-profile", str(_profile(profile))] if profile else []
     command = [sys.executable, "-m", "snakemake", "--snakefile", str(recipes_folder() / "Snakefile")]
     command += ["--directory", str(Path.cwd()), "--config", f"steps={_write(steps, out)}"]
     command += ["--rerun-incomplete", "--keep-going", "--nolock", *(["--jobs", str(jobs)] if jobs else [])]
     if subprocess.call([*command, *profiles], env=environment):
         raise StepFailed("a step failed, see above; the same command continues from there")
+
+
+def check(profile: str) -> None:
+    """Raises DeclarationError if Snakemake or the profile, of that name or folder, is missing."""
+    if find_spec("snakemake") is None:
+        raise DeclarationError("--jobs and --profile need Snakemake: pip install 'stsr[graph]'")
+    if profile:
+        _profile(profile)
 
 
 def _profile(name: str) -> Path:

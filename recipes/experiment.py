@@ -255,12 +255,18 @@ def recipes_folder() -> Path:
 
 
 def find(name: str) -> Path:
-    """The file of the experiment `name`. Raises DeclarationError that names the alternatives."""
-    path = recipes_folder() / "experiments" / f"{name}.yaml"
-    if not path.exists():
-        known = sorted(file.stem for file in path.parent.glob("*.yaml"))
-        raise DeclarationError(f"unknown experiment {name!r}; there are {', '.join(known)}")
-    return path
+    """The file of the experiment `name`, or the file of that path for one of your own.
+
+    Raises DeclarationError that names the alternatives.
+    """
+    if name.endswith(".yaml") and Path(name).is_file():
+        return Path(name)
+    known = {file.stem: file for file in sorted((recipes_folder() / "experiments").glob("*.yaml"))}
+    if name not in known:
+        raise DeclarationError(
+            f"unknown experiment {name!r}; there are {', '.join(known)}, or give the path of a YAML file"
+        )
+    return known[name]
 
 
 def read_experiment(path: Path) -> Experiment:

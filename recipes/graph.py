@@ -39,6 +39,9 @@ _OPTIONS = {
 }
 """Data set -> the option of `stsr eval` that says which revision is meant."""
 
+STEP_OF_RUN = "STSR_STEP_OF_RUN"
+"""Environment variable of a step's command: the run speaks for it when it is interrupted."""
+
 
 class StepFailed(RuntimeError):
     """A command of the experiment failed; its own message is on the terminal already."""
@@ -235,7 +238,7 @@ def run_steps(steps: list[Step], out: Path, environment: dict[str, str]) -> dict
 def _call(command: list[str], environment: dict[str, str]) -> int:
     """Exit status of an `stsr` command that is terminated when this process is."""
     child: subprocess.Popen[Any] = subprocess.Popen(
-        [sys.executable, "-m", "stsr.cli.main", *command], env=environment
+        [sys.executable, "-m", "stsr.cli.main", *command], env={**environment, STEP_OF_RUN: "1"}
     )
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:

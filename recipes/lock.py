@@ -4,14 +4,16 @@
         ...
 
 Invariant: the lock is the kernel's (flock), so it ends with the process that holds it, also after kill -9.
-The file `.lock` stays and says nothing: deleting it would let two processes hold two files of one name.
+The file `.lock` says nothing. It stays where there is work beside it, and goes where nothing was done, with
+the folders that were made for it; whoever then holds a file that is no longer the folder's tries again.
 """
 
 from __future__ import annotations
 
 import fcntl
+import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 LOCK = ".lock"
@@ -27,12 +29,29 @@ def held(folder: Path, work: str) -> Iterator[None]:
 
     Raises BusyError, at once, if another process holds it.
     """
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / LOCK).open("a") as file:
+    with _locked(folder / LOCK, work):
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise BusyError(
-                f"another process is {work} in {folder}: wait for its end, or use another folder"
-            ) from error
-        yield
+            yield
+        finally:
+            if [path.name for path in folder.iterdir()] == [LOCK]:
+                (folder / LOCK).unlink()
+                with suppress(OSError):  # somebody else has put something there
+                    for path in made:
+                        path.rmdir()
+
+
+@contextmanager
+def _locked(path: Path, work: str) -> Iterator[None]:
+    while True:
+        with path.open("a") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise BusyError(
+                    f"another process is {work} in {path.parent}: wait for its end, or use another folder"
+                ) from error
+            if path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                yield
+                return

@@ -166,6 +166,9 @@ def resolve(
     _check_keys(raw, str(path))
     if raw["data_seed"] is None:
         raw["data_seed"] = raw["seed"]
+    for key in ("seed", "data_seed"):
+        if type(raw[key]) is int and not 0 <= raw[key] < 2**32:
+            raise TrainError(f"{key} {raw[key]}: a seed is a whole number from 0 to 2**32 - 1")
     own_names = {field.name for field in fields(Own)}
     own = build(Own, {key: raw[key] for key in raw if key in own_names}, str(path))
     trl = {key: raw[key] for key in raw if key not in own_names}

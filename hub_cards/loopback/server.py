@@ -17,6 +17,7 @@ import json
 import os
 import secrets
 import signal
+import socket
 import sys
 import threading
 import time
@@ -88,26 +89,36 @@ def _stop_with_stdin(stop: Callable[[], None]) -> None:
     os._exit(1)
 
 
-async def _run(app: web.Application, port: int, ready: Callable[[str], None], follow_stdin: bool) -> None:
+@contextmanager
+def _listening(port: int) -> Iterator[socket.socket]:
+    """The open port. Raises HubError before anything else is touched."""
+    try:
+        opened = socket.create_server(("127.0.0.1", port))
+    except (OSError, OverflowError) as error:
+        if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+            raise HubError(
+                f"port {port} of 127.0.0.1 is in use: choose another, or 0 for any free one"
+            ) from None
+        raise HubError(f"cannot listen on port {port} of 127.0.0.1: {error}") from None
+    with opened:
+        yield opened
+
+
+async def _run(
+    app: web.Application, opened: socket.socket, ready: Callable[[str], None], follow_stdin: bool
+) -> None:
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=2)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", port)
     try:
-        await site.start()
+        await web.SockSite(runner, opened).start()
         if follow_stdin:
             ending = (lambda: loop.call_soon_threadsafe(stop.set),)
             threading.Thread(target=_stop_with_stdin, args=ending, daemon=True).start()
         ready(f"http://127.0.0.1:{runner.addresses[0][1]}")
         await stop.wait()
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise HubError(
-                f"port {port} of 127.0.0.1 is in use: choose another, or 0 for any free one"
-            ) from None
-        raise HubError(f"cannot listen on port {port} of 127.0.0.1: {error.strerror}") from None
     finally:
         await runner.cleanup()
 
@@ -125,10 +136,10 @@ def run(
 
     Raises HubError: the port is in use, the store is served already, or the upstream is no address.
     """
-    with _owning(root):
+    with _listening(port) as opened, _owning(root):
         store = Store(root)
         store.clear_scratch()
-        asyncio.run(_run(make_app(store, upstream_url, part_size), port, ready, follow_stdin))
+        asyncio.run(_run(make_app(store, upstream_url, part_size), opened, ready, follow_stdin))
 
 
 def main() -> None:

@@ -52,7 +52,29 @@ def test_follow_prints_the_eight_stops(tmp_path):
         (["run", "quickstrt"], "unknown experiment 'quickstrt'; there are"),
         (["build", "nowhere.yaml", "--out", "x"], "nowhere.yaml: cannot be read"),
         (["publish", ".", "--repo", "a/b", "--type", "space"], "--type is dataset or model, not 'space'"),
-        (["nonsense"], "No such command 'nonsense'"),
+        (["nonsense"], "No such command 'nonsense'; there are build, publish, diff, train"),
+        (["hub"], "Missing command; there are serve"),
+        (["records", "psh"], "there are push, traces"),
+        (["hub", "serve", "--port", "99999"], "'--port': Input should be less than or equal to 65535"),
+        (["build", "recipes/datasets/table-workflows.yaml", "--out", "README.md"], "'README.md' is a file"),
+        (["regrade", "nowhere", "--out", "x"], "'nowhere' does not exist"),
+        (["adapters", "exposure", "nowhere"], "'nowhere' does not exist"),
+        (["tasks", "stsr_oracel_h4"], "no task or group is like 'stsr_oracel_h4'; near are stsr_oracle_h4"),
+        (["run", "recipes/sft/nowhere.yaml"], "there are 8b-crossover, branching"),
+        (
+            ["run", "quickstart", "--dry-run", "--profile", "wrong"],
+            "no profile 'wrong'; there are kubernetes",
+        ),
+        (["run", "quickstart", "--profile", "wrong", "--out", "never"], "no profile 'wrong'; there are"),
+        (
+            ["train", "recipes/sft/tiny.yaml", "--view", "full", "--seed", "-1"],
+            "'--seed': Input should be greater than or equal to 0",
+        ),
+        (
+            ["train", "recipes/sft/tiny.yaml", "--view", "full", "--set", "seed=-1", "--out", "never"],
+            "a seed is a whole number from 0",
+        ),
+        (["follow", "chain-h5/62017#9@full"], "the family chain has horizon 4, 8, 16; not 5"),
         (["train", "recipes/sft/tiny.yaml", "--seed", "1"], "Missing option '--view'"),
         (
             ["eval", "--model", "a/b", "--tasks", "x", "--out", "x", "--limit", "-1"],
@@ -65,6 +87,38 @@ def test_a_mistake_is_one_line_and_exit_code_2(words, message):
     assert done.returncode == 2
     assert message in done.stderr
     assert len(done.stderr.splitlines()) == 1
+    assert not (ROOT / "never").exists()
+
+
+def test_what_to_ask_is_checked_before_anything_is_looked_up():
+    eval_ = ["eval", "--model", "stsr/tiny-base@v1.0.0", "--out", "never"]
+    for words, message in [
+        (["--tasks", "stsr_oracel_h4"], "no task 'stsr_oracel_h4'; near are stsr_oracle_h4"),
+        (
+            ["--tasks", "stsr_oracle_h4", "--device", "banana"],
+            "unknown device 'banana'; this machine has cpu",
+        ),
+        (["--tasks", "stsr_oracle_h4", "--device", "xpu"], "there is no device 'xpu' here"),
+    ]:
+        done = stsr(*eval_, *words, HF_ENDPOINT="http://127.0.0.1:9")
+        assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+        assert message in done.stderr
+    assert not (ROOT / "never").exists()
+
+
+def test_a_gpu_that_is_not_there_is_missed_before_the_first_step():
+    done = stsr("run", "h16-crossover", "--out", "never", CUDA_VISIBLE_DEVICES="")
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert "a step asks for 1 GPU and this machine has none" in done.stderr
+    assert not (ROOT / "never").exists()
+
+
+def test_a_path_is_an_experiment_too(tmp_path):
+    mine = tmp_path / "mine.v2.yaml"
+    mine.write_text(Path("recipes/experiments/padding.yaml").read_text())
+    done = stsr("run", mine, "--dry-run", "--base", "tiny")
+    assert done.returncode == 0, done.stderr
+    assert "--out out/mine.v2-tiny/report" in done.stdout
 
 
 def test_a_refusal_of_the_work_is_exit_code_1(tmp_path):

@@ -291,7 +291,7 @@ def test_another_cell_is_refused_and_kept(ask: Evaluate, scripted: Any, scripts:
 
 
 def test_unknown_names_are_told_with_those_that_exist(ask: Evaluate) -> None:
-    with pytest.raises(EvaluateError, match="no task 'stsr_oracel_h4'; there are stsr,"):
+    with pytest.raises(EvaluateError, match="no task 'stsr_oracel_h4'; near are stsr_oracle_h4,"):
         ask("stsr_oracel_h4")
     with pytest.raises(DataError, match="no split 'development'; there are train, test"):
         ask("stsr_oracle_h4_full", split="development")

@@ -48,6 +48,7 @@ def test_a_busy_port_is_one_clear_line(hub: RunningHub, tmp_path: Path) -> None:
     port = int(hub.endpoint.rpartition(":")[2])
     with pytest.raises(HubError, match=rf"^port {port} of 127.0.0.1 is in use: choose another") as caught:
         running_hub(tmp_path / "store", port).__enter__()
+    assert not (tmp_path / "store").exists()
     assert "\n" not in str(caught.value)
 
 

@@ -47,7 +47,18 @@ def test_a_folder_is_free_again_after_an_error(tmp_path: Path) -> None:
             raise ValueError("mine")
 
 
+def test_where_nothing_was_done_nothing_is_left(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="mine"), held(tmp_path / "new/run", "training"):
+        raise ValueError("mine")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "there").mkdir()
+    with held(tmp_path / "there/run", "training"):
+        (tmp_path / "there/run/plan.json").touch()
+    assert sorted(path.name for path in (tmp_path / "there/run").iterdir()) == [".lock", "plan.json"]
+
+
 def test_a_held_folder_changes_no_file(tmp_path: Path) -> None:
+    (tmp_path / "work").touch()
     with held(tmp_path, "training"):
         before = (tmp_path / ".lock").stat().st_mtime_ns
     with held(tmp_path, "training"):
