@@ -387,7 +387,7 @@ def test_a_finished_episode_is_not_played_again(ask, fake, answers, monkeypatch)
                 raise KeyboardInterrupt
             super().load(variation)
 
-    name, options = "stsr_scienceworld_free_run_full", {"limit": 2}
+    name, options = "stsr_scienceworld_free_run_full", {"limit": 2, "calls": 5}
     monkeypatch.setattr(scienceworld_task, "Pool", lambda size: Pool(1, Dies))
     with pytest.raises(KeyboardInterrupt):
         ask(name, **options)
