@@ -33,11 +33,13 @@ class Observation(NamedTuple):
     reply: Reply = "call"
     """"call": recipes are printed and one is to be repeated. "id": recipes have ids and the id is to be
     given. "output-id": the same, and a recipe is shown by the name of its output alone."""
+    inert: tuple[str, ...] = ()
+    """Names that have a filler in the place of their contents."""
 
     @property
     def visible(self) -> list[str]:
         """Names whose contents are shown."""
-        return [name for name, contents in self.artifacts if isinstance(contents, Table)]
+        return [name for name, contents in self.artifacts if contents is not None and name not in self.inert]
 
 
 class View(NamedTuple):
@@ -153,11 +155,10 @@ def filler(table: Table) -> str:
 
 def compact_filler(state: State, reference: Recipe) -> Observation:
     """Compact, with inert text of the same length in the place of hidden contents."""
+    hidden = tuple(name for name in state.artifacts if name not in reference.inputs)
     return Observation(
-        tuple(
-            (name, table if name in reference.inputs else filler(table))
-            for name, table in state.artifacts.items()
-        )
+        tuple((name, filler(table) if name in hidden else table) for name, table in state.artifacts.items()),
+        inert=hidden,
     )
 
 

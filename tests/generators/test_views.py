@@ -37,6 +37,8 @@ HASHED = ["random25", "random50", "random75", "block", "decoy", "full-shuffled"]
         ("compact", 3, ["a3"]),
         ("compact-cue", 3, ["a3"]),
         ("compact-filler", 3, ["a3"]),
+        ("padded-600", 0, ["s0"]),
+        ("padded-1200", 3, ["s0", "a1", "a2", "a3"]),
         ("recent2", 0, ["s0"]),
         ("recent2", 1, ["s0", "a1"]),
         ("recent2", 3, ["a2", "a3"]),
