@@ -58,9 +58,9 @@ def write(
     command += [word for file in also for word in ("--also", str(file))]
     command += ["--data", str(data)] if data else []
     provenance = {
-        "Experiment": "; ".join(experiment.title for experiment in declared),
-        "Training recipes": ", ".join(_recipes(declared)) or "none",
-        "Episodes": told,
+        "experiment": "; ".join(experiment.title for experiment in declared),
+        "training recipes": ", ".join(_recipes(declared)) or "none",
+        "episodes": told,
         COMMAND: shlex.join(command),
     }
     report = write_report(

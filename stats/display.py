@@ -7,7 +7,7 @@ each of its metrics, taken from the numbers themselves.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from stsr.stats.hierarchy import Crossed
 from stsr.stats.metrics import METRICS
@@ -165,8 +165,7 @@ def _note(built: Built) -> str:
         parts.append("An interval of zero width: every task shows the same difference, not certainty.")
     if any(n.metric == "effect" for n in built.numbers) and not any(c.holm for c in built.spec.contrasts):
         parts.append("Tests are not adjusted for their number.")
-    if built.spec.note:
-        parts.append(built.spec.note)
+    parts += [*_trainings(built.spec.named), *filter(None, [built.spec.note])]
     if built.spec.beside_any_base:
         bases = {row[head.index("base")] for head, *rows in built.spec.paper for row in rows}
         parts.append(f"The paper's values are of {', '.join(sorted(bases))}.")
@@ -175,6 +174,23 @@ def _note(built: Built) -> str:
         more = f" and {len(built.missing) - 5} more" if len(built.missing) > 5 else ""
         parts.append(f"Rows left out, since these have no records: {shown}{more}.")
     return " ".join(parts)
+
+
+def _trainings(named: Mapping[str, Mapping[str, Label]]) -> list[str]:
+    """What the trainings that a table calls by name were shown.
+
+    >>> _trainings({"untuned": {"trained": "untuned"}, "H4 SFT": {"trained": "full", "trained_horizon": 4}})
+    ['H4 SFT: trained on the view full at H4.']
+    >>> _trainings({"horizon-matched": {"trained": "full", "matched": True}})
+    ['horizon-matched: trained on the view full at the horizon of the test.']
+    """
+    said = []
+    for name, labels in named.items():
+        if labels.get("trained", "untuned") != "untuned":
+            horizon = f" at H{labels['trained_horizon']}" if "trained_horizon" in labels else ""
+            matched = " at the horizon of the test" if labels.get("matched") else ""
+            said.append(f"{name}: trained on the view {labels['trained']}{horizon}{matched}.")
+    return [" ".join(said)] if said else []
 
 
 def _without_n(text: str) -> str:

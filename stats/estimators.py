@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from stsr.stats.results import (
-    GIVEN_ADAPTERS,
+    GIVEN_MODELS,
     Adjusted,
     Alternative,
     Association,
@@ -56,7 +56,7 @@ def finite(values: ArrayLike, name: str) -> FloatArray:
 
 
 def wilson(
-    k: int, n: int, level: float = 0.95, *, unit: str = "task", conditioning: str = GIVEN_ADAPTERS
+    k: int, n: int, level: float = 0.95, *, unit: str = "task", conditioning: str = GIVEN_MODELS
 ) -> Proportion:
     """Wilson score interval of k successes in n. Unlike mean +- stderr it has width at 0/n and n/n.
 
@@ -117,7 +117,7 @@ def mcnemar_exact(
         alternative=alternative,
         method="exact binomial on discordant pairs",
         unit="task",
-        conditioning=GIVEN_ADAPTERS,
+        conditioning=GIVEN_MODELS,
     )
 
 
@@ -128,7 +128,7 @@ def sign_flip(
     rng: np.random.Generator | None = None,
     draws: int = 100_000,
     unit: str = "task",
-    conditioning: str = GIVEN_ADAPTERS,
+    conditioning: str = GIVEN_MODELS,
 ) -> PairedTest:
     """Sign-flip test of paired differences [n_tasks]: how often are random signs as extreme as the data?
 
@@ -221,7 +221,7 @@ def paired_bootstrap(
     level: float = 0.95,
     method: Literal["percentile", "BCa"] = "percentile",
     unit: str = "task",
-    conditioning: str = GIVEN_ADAPTERS,
+    conditioning: str = GIVEN_MODELS,
 ) -> Interval:
     """Bootstrap interval that resamples whole tasks, so that all cells of a task stay together.
 

@@ -18,7 +18,7 @@ import pandas as pd
 from stsr.stats import pairs
 from stsr.stats.cells import POST_4
 from stsr.stats.estimators import FloatArray, recovery, wilson
-from stsr.stats.results import GIVEN_ADAPTERS, GIVEN_PROBES, NO_NULL, Proportion
+from stsr.stats.results import GIVEN_MODELS, GIVEN_PROBES, NO_NULL, Proportion
 
 EPISODES = ("free_run", "matched_error")
 PAIRED = ("oracle_prefix", "free_run")
@@ -31,7 +31,7 @@ class Mean(NamedTuple):
     n: int
     unit: str
     method: str
-    conditioning: str = GIVEN_ADAPTERS
+    conditioning: str = GIVEN_MODELS
     null: str = NO_NULL
 
 
@@ -102,7 +102,7 @@ def _increase(frame: pd.DataFrame) -> Value:
 
 def _no_rejection(frame: pd.DataFrame) -> Value:
     calls = int(frame["calls"].sum())
-    conditioning = "the trained adapters as they are; calls of one episode are counted as if independent"
+    conditioning = "these models as they are; calls of one episode are counted as if independent"
     return wilson(calls - int(frame["rejections"].sum()), calls, unit="call", conditioning=conditioning)
 
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import pandas as pd
 
 from stsr.stats.estimators import spearman, wilson
-from stsr.stats.results import GIVEN_ADAPTERS, Association, Proportion
+from stsr.stats.results import GIVEN_MODELS, Association, Proportion
 
 THRESHOLD = 0.8
 """Share of decisions that agree from which the paper calls local agreement high."""
 UNIT = "workflow under one adapter"
-GIVEN = f"{GIVEN_ADAPTERS}; workflows repeat over training seeds and are counted as if independent"
+GIVEN = f"{GIVEN_MODELS}; workflows repeat over training seeds and are counted as if independent"
 
 
 def pairs(frame: pd.DataFrame) -> pd.DataFrame:

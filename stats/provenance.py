@@ -44,7 +44,7 @@ def provenance_section(
         *((name, value) for name, values in shared.items() for value in dict.fromkeys(values)),
         *((f"adapter {name}", revision or DASH) for name, revision in sorted(revisions.items())),
         *((name, value) for name, value in sorted(provenance.items()) if name != COMMAND),
-        ("versions", ", ".join(_versions())),
+        ("versions here", ", ".join(_versions())),
     ]
     places = dict.fromkeys((row.kind, row.cell) for row in outcomes)
     unused = [f"{kind} {describe(cell)}" for kind, cell in places if (kind, cell) not in set(used)]
@@ -108,5 +108,24 @@ def _names(paths: Sequence[Path]) -> list[str]:
 
 
 def _versions() -> list[str]:
-    packages = ("stsr", "numpy", "scipy", "pandas", "matplotlib", "jinja2")
-    return [f"python {platform.python_version()}", *(f"{name} {metadata.version(name)}" for name in packages)]
+    """Of what made the records, as far as it is installed here, and of what made the report."""
+    packages = (
+        "stsr",
+        "torch",
+        "transformers",
+        "lm-eval",
+        "numpy",
+        "scipy",
+        "pandas",
+        "matplotlib",
+        "jinja2",
+    )
+    there = [f"{name} {metadata.version(name)}" for name in packages if _installed(name)]
+    return [f"python {platform.python_version()}", *there]
+
+
+def _installed(package: str) -> bool:
+    try:
+        return bool(metadata.version(package))
+    except metadata.PackageNotFoundError:
+        return False

@@ -207,11 +207,15 @@ def _words(
     beside = sum(bool(n.paper) for n in numbers)
     return {
         "title": "Tables of the paper, from the records at hand",
-        "finding": f"{len(built)} tables hold {len(numbers)} numbers; {beside} have the paper's value beside "
-        f"them ({PAPER}).",
+        "finding": f"{_counted(built, 'table')}, {_counted(numbers, 'number')}; {beside} with the paper's "
+        f"value beside ours ({PAPER}).",
         "limits": "Intervals and p values are over tasks and hold for the adapters evaluated here. The "
         "paper's values are of other adapters and software: a difference is not an error of either.",
     }
+
+
+def _counted(things: Sequence[object], name: str) -> str:
+    return f"{len(things)} {name}{'' if len(things) == 1 else 's'}"
 
 
 def _publish(draft: Path, out: Path) -> None:

@@ -11,8 +11,8 @@ from typing import Literal, NamedTuple
 
 Alternative = Literal["two-sided", "greater", "less"]
 
-GIVEN_ADAPTERS = "the trained adapters and greedy decoding as they are; only the tasks vary"
-GIVEN_PROBES = "the trained adapters as they are; decisions of one task are counted as if independent"
+GIVEN_MODELS = "these models and greedy decoding as they are; only the tasks vary"
+GIVEN_PROBES = "these models as they are; decisions of one task are counted as if independent"
 GIVEN_SEEDS = "the training seeds that were run; no inference to other seeds"
 NO_NULL = "none (an estimate, not a test)"
 SIGN_NULL = "each task's difference is as likely to be negative as positive (signs exchangeable)"

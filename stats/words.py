@@ -6,6 +6,7 @@ Run the examples: `python -m doctest -v stats/words.py`
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import ROUND_HALF_UP, Decimal
 
 from stsr.stats.results import Proportion
 
@@ -17,22 +18,29 @@ SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 def percent(value: float | None) -> str:
     """A fraction in percent, one decimal.
 
-    >>> percent(0.161), percent(None)
-    ('16.1', '–')
+    >>> percent(0.161), percent(0.2875), percent(0.4875), percent(None)
+    ('16.1', '28.8', '48.8', '–')
     """
-    return DASH if value is None else f"{100 * value:.1f}"
+    return DASH if value is None else f"{_hundredfold(value):.1f}"
 
 
 def points(value: float | None) -> str:
     """A difference in percentage points, signed.
 
-    >>> points(1.1), points(-0.85), points(0.0)
-    ('+110.0', '−85.0', '0.0')
+    >>> points(1.1), points(-0.85), points(0.0), points(0.2875), points(-0.2875)
+    ('+110.0', '−85.0', '0.0', '+28.8', '−28.8')
     """
     if value is None:
         return DASH
-    text = f"{100 * value:+.1f}"
+    text = f"{_hundredfold(value):+.1f}"
     return "0.0" if text in ("+0.0", "-0.0") else text.replace("-", MINUS)
+
+
+def _hundredfold(value: float) -> Decimal:
+    """100 times a value, to a tenth; halves go away from zero. 0.2875 stands for 23/80 and not for a float
+    a little below it, so the tenth digit is settled first."""
+    exact = round(Decimal(value) * 100, 9)
+    return exact.quantize(Decimal("0.1"), ROUND_HALF_UP)
 
 
 def p_value(p: float) -> str:

@@ -8,7 +8,7 @@ import importlib
 import pytest
 
 EXAMPLES = [
-    *[("estimators", 15), ("cells", 1), ("words", 5), ("outcomes", 2), ("numbers", 2), ("display", 1)],
+    *[("estimators", 15), ("cells", 1), ("words", 5), ("outcomes", 2), ("numbers", 2), ("display", 3)],
     *[("hierarchy", 2), ("power", 3)],
 ]
 
