@@ -10,7 +10,7 @@ import logging
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -88,7 +88,10 @@ def build(
 def publish(
     folder: Annotated[Path, typer.Argument(help="Folder to publish, with a README.md.")],
     repo: Annotated[str, typer.Option(help="Hub id, for example stsr/table-workflows.")],
-    kind: Annotated[str, typer.Option("--type", help="dataset or model.")],
+    kind: Annotated[
+        Literal["dataset", "model", "space"],
+        typer.Option("--type", help="What it is: a space is a report, as stsr report leaves it."),
+    ],
     tag: Annotated[str | None, typer.Option(help="Tag to set, for example v1.0.0.")] = None,
     public: Annotated[bool, typer.Option(help="Make a new repository public.")] = False,
     yes: Annotated[bool, typer.Option(help="Really publish to a Hub that is not on loopback.")] = False,
@@ -96,12 +99,8 @@ def publish(
     """Publish a folder: one commit, read back and compared, then tagged. HF_ENDPOINT decides where to."""
     from stsr.hub_cards.publish import publish_folder
 
-    if kind not in ("dataset", "model"):
-        raise typer.BadParameter(f"--type is dataset or model, not {kind!r}")
-    done = publish_folder(
-        folder, repo, "dataset" if kind == "dataset" else "model",
-        tag=tag, message=f"Publish {tag or 'a version'}", public=public, yes=yes,
-    )  # fmt: skip
+    message = f"Publish {tag or 'a version'}"
+    done = publish_folder(folder, repo, kind, tag=tag, message=message, public=public, yes=yes)
     print(publication(done))
 
 

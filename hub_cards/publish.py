@@ -1,4 +1,4 @@
-"""Publishing a folder as a data set or a model, to the Hub on loopback or the public one alike.
+"""Publishing a folder as a data set, model or static Space, to the Hub on loopback or the public one alike.
 
     publish_folder(Path("out/table-workflows"), "stsr/table-workflows", "dataset",
                    tag="v1.0.0", message="Version 1.0.0")
@@ -241,7 +241,11 @@ def _prepare(target: _Target, public: bool) -> None:
     """Make the repository if need be. Raises PublishError rather than publish to more eyes than asked."""
     local = is_loopback(target.api.endpoint)
     target.api.create_repo(
-        target.repo_id, repo_type=target.repo_type, private=not (public or local), exist_ok=True
+        target.repo_id,
+        repo_type=target.repo_type,
+        private=not (public or local),
+        exist_ok=True,
+        space_sdk="static" if target.repo_type == "space" else None,
     )
     info = target.api.repo_info(target.repo_id, repo_type=target.repo_type)
     if not (public or local or info.private):

@@ -15,7 +15,7 @@ from typing import Literal
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id
 
-RepoType = Literal["dataset", "model"]
+RepoType = Literal["dataset", "model", "space"]
 
 DEFAULT_IGNORE = (
     ".git",
@@ -56,8 +56,8 @@ def publishable(
     """Path in the repository -> path on disk. `ignore` are patterns over paths, `*` matching slashes too.
 
     Raises UnpublishableError for a bad Hub id or tag; a folder that is empty, lacks README.md, or holds a
-    symbolic link or a pickle; a data set as a model, or a model as a data set; and a tag that contradicts the
-    version in the manifest of a build.
+    symbolic link or a pickle; a data set as a model, a model as a data set, or either as a Space; and a tag
+    that contradicts the version in the manifest of a build.
     """
     try:
         validate_repo_id(repo_id)
@@ -94,6 +94,8 @@ def _check_type(folder: Path, paths: Iterable[str], repo_type: RepoType) -> None
         raise UnpublishableError(f"{folder} holds a data set ({data[0]}) and no model: --type dataset")
     if repo_type == "dataset" and model and not data:
         raise UnpublishableError(f"{folder} holds a model ({model[0]}) and no data: --type model")
+    if repo_type == "space" and not _like(paths, ["*.html"]):
+        raise UnpublishableError(f"{folder} holds no HTML page, as a static Space must")
 
 
 def _check_version(folder: Path, manifest: Path, tag: str) -> None:

@@ -51,7 +51,10 @@ def test_follow_prints_the_eight_stops(tmp_path):
         (["follow", "62017"], "is not a row id such as"),
         (["run", "quickstrt"], "unknown experiment 'quickstrt'; there are"),
         (["build", "nowhere.yaml", "--out", "x"], "nowhere.yaml: cannot be read"),
-        (["publish", ".", "--repo", "a/b", "--type", "space"], "--type is dataset or model, not 'space'"),
+        (
+            ["publish", ".", "--repo", "a/b", "--type", "spcae"],
+            "'spcae' is not one of 'dataset', 'model', 'space'",
+        ),
         (["nonsense"], "No such command 'nonsense'; there are build, publish, diff, train"),
         (["hub"], "Missing command; there are serve"),
         (["records", "psh"], "there are push, traces"),

@@ -152,6 +152,16 @@ def test_a_model(api: HfApi, folder: Path) -> None:
     assert fetch_revision("publish/model", "model", "v1") == done.commit
 
 
+def test_a_report_is_a_static_space(api: HfApi, tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text("---\ntitle: Report\nsdk: static\napp_file: report.html\n---\n")
+    with pytest.raises(UnpublishableError, match="holds no HTML page"):
+        publish_folder(tmp_path, "publish/report", "space", tag=None, message="m")
+    (tmp_path / "report.html").write_text("<!doctype html>")
+    done = publish_folder(tmp_path, "publish/report", "space", tag="v1", message="m")
+    assert fetch_revision("publish/report", "space", "v1") == done.commit
+    assert "report.html" in api.list_repo_files("publish/report", repo_type="space")
+
+
 # What goes wrong
 
 
