@@ -207,7 +207,8 @@ class SharedPrefixLM(HFLM):  # type: ignore[misc]  # lm-eval is untyped
         ids, mask = self._moved(rows, shared, width)
         cache = self._prefix_cache(len(rows)) if shared else DynamicCache(config=self.model.config)
         longest, pad = max(sum(map(len, some)) for some in texts), self.tokenizer.pad_token_id
-        behind = torch.tensor([_filled(sum(some, []), longest, pad) for some in texts], device=self.device)
+        tokens = [[token for text in some for token in text] for some in texts]
+        behind = torch.tensor([_filled(some, longest, pad) for some in tokens], device=self.device)
         numbers = [[number for number, text in enumerate(some, 1) for _ in text] for some in texts]
         owner = torch.tensor([_filled(some, longest, 0) for some in numbers], device=self.device)
         steps = [[step for text in some for step in range(len(text))] for some in texts]
@@ -255,8 +256,9 @@ def side_by_side(mask: torch.Tensor, owner: torch.Tensor, known: int, dtype: tor
     """What to add to attention scores, [b, 1, n - known + m, n + m], so that texts behind a prompt see it and
     themselves alone.
 
-    `mask` is [b, n], 1 where a row holds a token of its prompt; `owner` is [b, m], the number of the text that
-    a token behind the prompt belongs to, from 1, and 0 for padding; the first `known` tokens ask nothing.
+    `mask` is [b, n], 1 where a row holds a token of its prompt; `owner` is [b, m], the number of the text
+    that a token behind the prompt belongs to, from 1, and 0 for padding. The first `known` ask
+    nothing.
 
     >>> mask, owner = torch.tensor([[1, 1]]), torch.tensor([[1, 1, 2]])
     >>> (side_by_side(mask, owner, 1, torch.float32)[0, 0] == 0).int().tolist()
@@ -287,7 +289,7 @@ def _steps(logits: torch.Tensor, lengths: list[int]) -> Iterator[torch.Tensor]:
 
 
 def takes_side_by_side(model: Any) -> bool:
-    """Whether every layer of a decoder attends to whatever an additive mask lets it see, at given positions."""
+    """Whether every layer of a decoder sees what an additive mask lets it see, at the positions given."""
     decoder = model.get_base_model() if hasattr(model, "get_base_model") else model
     config = decoder.config.get_text_config(decoder=True)
     takes = inspect.signature(decoder.forward).parameters.keys()
