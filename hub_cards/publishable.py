@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from huggingface_hub.errors import HFValidationError
-from huggingface_hub.utils._validators import validate_repo_id
+from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]  # exported lazily
 
 RepoType = Literal["dataset", "model", "space"]
 
