@@ -185,7 +185,7 @@ class _Rounds:
     def __init__(self, lm: Any, requests: list[RolloutRequest]) -> None:
         self.lm, self.done, self.calls = lm, 0, 0
         self.longest, self.room = 0, 0  # tokens: the longest prompt foreseen, the most to generate
-        tokenizer = getattr(lm, "tokenizer", None)
+        tokenizer = vars(lm).get("tokenizer")  # a lazy one, as the dummy backend's, may need the network
         known = isinstance(tokenizer, PreTrainedTokenizerBase | RemoteTokenizer)
         self._tokenizer = tokenizer if known else None
         journals = {id(request.journal): request.journal for request in requests if request.journal}

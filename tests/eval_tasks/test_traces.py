@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ from stsr.eval_tasks.traces import export, session
 from stsr.stats.outcomes import cell_id
 from tests.eval_tasks.graph import EXISTS, LOST, MAKE_A1, NOT_JSON, TASKS, WON, cell, decision
 
-FIELDS = {"role", "content", "toolCalls", "toolCallId", "model"}
+FIELDS = {"role", "content", "reasoningContent", "toolCalls", "toolCallId", "timestamp", "model"}
 
 
 def test_a_session_line_by_line() -> None:
@@ -52,6 +53,41 @@ def test_a_session_line_by_line() -> None:
     assert said[5]["content"] == EXISTS
     assert (said[7]["content"], said[8]["content"]) == ("Sorry.", NOT_JSON)
     assert "toolCalls" not in said[7]
+
+
+def documented(lines: list[dict[str, Any]]) -> None:
+    """The form's own rules, field by field, as its page states them."""
+    header, *rest = lines
+    assert header["type"] == "session"
+    assert all(isinstance(header[field], str) and header[field] for field in ("harness", "id"))
+    assert isinstance(header.get("name", ""), str)
+    asked: list[str] = []
+    for line in rest:
+        assert set(line) == {"type", "message"}
+        assert line["type"] == "message"
+        message = line["message"]
+        assert message["role"] in ("user", "assistant", "system", "tool")
+        assert isinstance(message["content"], str)
+        assert message.keys() <= FIELDS
+        assert isinstance(message.get("model", ""), str)
+        for call in message.get("toolCalls", []):
+            assert message["role"] == "assistant"
+            assert set(call) == {"id", "function"}
+            assert set(call["function"]) == {"name", "arguments"}
+            assert isinstance(json.loads(call["function"]["arguments"]), dict)
+            asked.append(call["id"])
+        assert ("toolCallId" in message) == (message["role"] == "tool")
+        if message["role"] == "tool":
+            assert message["toolCallId"] == asked[-1]  # right behind the call that it answers
+    assert len(asked) == len(set(asked))
+
+
+def test_every_line_is_of_the_documented_form(tmp_path: Path) -> None:
+    export([WON, LOST], TASKS, cell_id, tmp_path / "out")
+    paths = list((tmp_path / "out").rglob("*.jsonl"))
+    assert len(paths) == 2
+    for path in paths:
+        documented([json.loads(line) for line in path.read_text().splitlines()])
 
 
 def test_a_file_an_episode_and_none_for_decisions(tmp_path: Path) -> None:
