@@ -184,7 +184,11 @@ def _end_bars(axes: Axes, ends: Series, order: Sequence[str]) -> None:
         axes.annotate(
             f"{point.k}/{point.n}", (x, high), (0, 3), textcoords="offset points", ha="center", fontsize=8
         )
+    # Room for four, so that one bar alone is no wall.
+    edge = max(len(labels), 4) / 2
+    middle = (len(labels) - 1) / 2
     axes.set(ylabel="free-run success (%)", ylim=(0, 112), yticks=range(0, 101, 20))
+    axes.set_xlim(middle - edge, middle + edge)
     axes.set_xticks(range(len(labels)), [label.replace("→", "→\n") for label in labels], fontsize=8)
 
 
