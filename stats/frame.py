@@ -3,7 +3,7 @@
     frame = label(read(paths), [Arm("Qwen/Qwen3-1.7B", adapter="stsr/...", trained="full")])
 
 Invariant: within one kind, cell and task no decision or episode stands twice, and every task of a cell has as
-many decisions as the others. Rows of models that no arm names are left out and can be listed (`unnamed`).
+many decisions as the others. Rows of models that no arm names are left out.
 """
 
 from __future__ import annotations
@@ -103,12 +103,6 @@ def label(outcomes: Sequence[Outcome], arms: Iterable[Arm]) -> Frame:
         binned = frame["condition"].astype(str).where(frame["bin"] == "", frame["bin"].astype(str))
         frame["condition"] = binned.astype("category")
     return Frame(frame.drop(columns=["fingerprint", "bin"]), list(places))
-
-
-def unnamed(outcomes: Sequence[Outcome], arms: Iterable[Arm]) -> list[Cell]:
-    """Cells of models, adapters or revisions that no arm names."""
-    known = list(arms)
-    return [cell for cell in dict.fromkeys(row.cell for row in outcomes) if _arm_of(cell, known) is None]
 
 
 def arms_from(raw: Sequence[dict[str, Any]]) -> list[Arm]:

@@ -243,8 +243,8 @@ function reply(cell, run, turn) {
     el("h3", {}, cell.kind === "choice" ? "The likeliest reply" : "The reply, word for word"),
     verbatim(text(turn.output), `reply${good ? "" : " off"}`),
     el("p", { class: "under" }, [
-      turn.chosen >= 0 ? `It is recipe ${turn.chosen + 1}.` : "It is none of the recipes on offer.",
-      tokens && ` ${tokens}.`].join("")),
+      turn.chosen >= 0 ? `Recipe ${turn.chosen + 1}` : "None of the recipes on offer",
+      tokens && `, in ${tokens}`, "."].join("")),
     el("h3", {}, "What became of it"),
     el("p", { class: `outcome${good ? " good" : ""}` }, el("b", {}, `${mark(turn)} `), plain(verdict(cell, turn))),
     turn.differs ? el("p", { class: "notice" }, `Today's environment judges it otherwise: ${text(turn.differs)}`) : "",
