@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -24,6 +25,7 @@ from stsr.eval_tasks.rollout import PromptTooLongError
 from stsr.eval_tasks.samples import read_samples, records_from_samples
 from stsr.eval_tasks.servers import ServerError
 from stsr.hub_cards.loopback.process import running_hub
+from stsr.recipes.experiment import recipes_folder
 from tests.eval_tasks.http_server import Answer, Server, chat_lm, completions_lm
 
 NO_THINKING = "<|im_start|>assistant\n<think>\n\n</think>\n\n"
@@ -42,13 +44,24 @@ def user_env(home: Path, **more: str) -> dict[str, str]:
     }
 
 
+SAME = [
+    *("stsr_oracle_h4_full", "stsr_oracle_h4_compact", "stsr_oracle_h4_recent2", "stsr_free_run_h4_compact"),
+    *("stsr_oracle_branching_h8_full", "stsr_choice_h16_compact", "stsr_matched_error_h16_compact"),
+    *("stsr_interface_recipe_ids", "stsr_free_run_state_load_none", "stsr_supplied_recipe"),
+]
+"""One task of every kind, and a whole group; the tiny base is right in about half of them."""
+
+
 @pytest.mark.slow
-def test_the_lm_eval_command(model: Path, data: Path, tmp_path: Path) -> None:
+def test_the_lm_eval_command_gives_the_numbers_of_our_driver(
+    data: Path, controls: Path, tmp_path: Path
+) -> None:
+    base = recipes_folder() / "bases/tiny"
     command = [sys.executable, "-m", "lm_eval", "--model", "hf", "--device", "cpu", "--batch_size", "4"]
-    command += ["--model_args", f"pretrained={model},enable_thinking=False", "--apply_chat_template"]
-    command += ["--include_path", str(HARNESS), "--tasks", "stsr_oracle_h4,stsr_free_run_h4_compact"]
-    command += ["--metadata", json.dumps({"stsr_data": str(data)}), "--limit", "2", "--log_samples"]
-    command += ["--output_path", str(tmp_path / "out")]
+    command += ["--model_args", f"pretrained={base},dtype=float32", "--apply_chat_template", "--limit", "6"]
+    command += ["--include_path", str(HARNESS), "--tasks", ",".join(["stsr_oracle_h4", *SAME[3:]])]
+    command += ["--metadata", json.dumps({"stsr_data": str(data), "stsr_controls": str(controls)})]
+    command += ["--log_samples", "--output_path", str(tmp_path / "out")]
     done = subprocess.run(
         command,
         env=user_env(tmp_path / "home", HF_HUB_OFFLINE="1"),
@@ -57,34 +70,40 @@ def test_the_lm_eval_command(model: Path, data: Path, tmp_path: Path) -> None:
         text=True,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    table = {
-        cells[1].strip(" -").replace("\\_", "_"): cells
-        for cells in (line.split("|") for line in done.stdout.splitlines())
-        if len(cells) > 5
-    }
-    assert {"stsr_oracle_h4_full", "stsr_oracle_h4_recent2", "stsr_free_run_h4_compact"} <= table.keys(), (
-        done.stdout
-    )
+    (path,) = (tmp_path / "out").rglob("results_*.json")
+    theirs = json.loads(path.read_text())["results"]
     ours = evaluate(
-        model=str(model),
+        model=str(base),
         model_revision=None,
         adapters=[None],
-        tasks=["stsr_oracle_h4_full", "stsr_free_run_h4_compact"],
-        sources={"workflows": (str(data), None)},
+        tasks=SAME,
+        sources={"workflows": (str(data), None), "controls": (str(controls), None)},
         split=None,
         out=tmp_path / "ours",
         batch_size=4,
-        limit=2,
-        dtype="auto",
+        limit=6,
+        dtype="float32",
         device="cpu",
     )
+    assert [path.stem for path in ours] == SAME
+    between = set()
     for path in ours:
+        numbers = json.loads(path.with_suffix(".results.json").read_text())["results"]
+        found = {key.removesuffix(",none"): value for key, value in theirs[path.stem].items() if "," in key}
+        assert numbers.keys() == {key for key, value in found.items() if isinstance(value, float)}
+        for metric, value in numbers.items():
+            assert found[metric] == value or (math.isnan(found[metric]) and value is None), (
+                path.stem,
+                metric,
+            )
+            between.add(value)
         (samples,) = (tmp_path / "out").rglob(f"samples_{path.stem}_*.jsonl")
         made = list(records.read([path]))
-        assert len(made) == 2
-        assert records_from_samples(read_samples(samples), made[0].cell) == made  # the driver changes nothing
-    turns = [turn for episode in made for turn in episode.turns]
-    assert all(turn.prompt.endswith(NO_THINKING) for turn in turns)
+        if path.stem != "stsr_supplied_recipe":  # the one whose records are of several cells
+            assert records_from_samples(read_samples(samples), made[0].cell) == made
+        turns = [turn for one in made for turn in (one.turns if hasattr(one, "turns") else [one.turn])]
+        assert all(turn.prompt.endswith(NO_THINKING) for turn in turns)
+    assert len(between - {None, 0.0, 1.0}) > 4  # not all right, nor all wrong
 
 
 # -- servers
@@ -162,10 +181,12 @@ def test_a_server_that_fails_ends_the_run(serve: Any, tok: Any, model: Path, run
         run(completions_lm(server.url, model, num_concurrent=1), "stsr_free_run_h4_full")
 
 
-def test_a_server_with_too_little_room_gets_no_call(serve: Any, model: Path, run: Any) -> None:
+@pytest.mark.parametrize("tokens", [True, False], ids=["tokens", "text"])
+def test_a_server_with_too_little_room_gets_no_call(serve: Any, model: Path, run: Any, tokens: bool) -> None:
     server = serve(lambda payload: web.Response(status=500))
+    lm = completions_lm(server.url, model, max_length=600, tokenized_requests=tokens)
     with pytest.raises(PromptTooLongError, match="max_length of 599"):
-        run(completions_lm(server.url, model, max_length=600), "stsr_free_run_h16_full")
+        run(lm, "stsr_free_run_h16_full")
     assert server.payloads == []
 
 
