@@ -37,6 +37,8 @@ from stsr.generators.scienceworld.variations import Variation
 
 JVM_FLAGS = ("-XX:+UseSerialGC", "-XX:+UnlockExperimentalVMOptions", "-XX:hashCode=2")
 """One identity hash for all objects: sets then iterate in order of insertion."""
+FRUGAL_FLAGS = ("-XX:ReservedCodeCacheSize=32m", "-XX:CompileThresholdScaling=6")
+"""Compile less: a JVM lives for minutes, so that saves memory and time. No answer depends on it."""
 SIMPLIFICATION = ""
 """None of the simulator's simplifications. The paper names none, and its counts do not tell."""
 JAR_SHA256 = "f4e1fdce0cdabe1bab7128a7e78ea820210d9db3c28d7272bcbbc3f3a1c5f0d7"
@@ -289,7 +291,7 @@ def _launch(java: str, jar: Path, heap: str) -> tuple[subprocess.Popen[bytes], i
     from py4j.java_gateway import find_jar_path
 
     classpath = os.pathsep.join((find_jar_path(), str(jar)))
-    command = [java, heap, *JVM_FLAGS, "-classpath", classpath, "py4j.GatewayServer"]
+    command = [java, heap, *JVM_FLAGS, *FRUGAL_FLAGS, "-classpath", classpath, "py4j.GatewayServer"]
     command += ["--die-on-broken-pipe", "--enable-auth", "0"]
     # Options of the user's environment would come on top of ours.
     other = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
