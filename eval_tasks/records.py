@@ -165,6 +165,11 @@ def to_json(record: Record) -> str:
     )
 
 
+def reason(error: Exception) -> str:
+    """Why a line is no record, in words."""
+    return f"it has no {error}" if isinstance(error, KeyError) else str(error)
+
+
 def from_json(line: str, where: str = "record") -> Record:
     """The inverse of `to_json`. Raises RecordError that names `where` for anything else."""
     try:
@@ -179,7 +184,7 @@ def from_json(line: str, where: str = "record") -> Record:
     except RecordError:
         raise
     except (ValueError, KeyError, TypeError) as error:
-        raise RecordError(f"{where}: not a record: {error!r}") from error
+        raise RecordError(f"{where}: not a record: {reason(error)}") from error
     raise RecordError(f"{where}: unknown kind {raw['kind']!r}")
 
 

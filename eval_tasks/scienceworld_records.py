@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from stsr.eval_tasks.records import Cell, RecordError, Turn
+from stsr.eval_tasks.records import Cell, RecordError, Turn, reason
 from stsr.generators.scienceworld.catalogue import MOST_ACTIONS
 
 SCHEMA = "stsr.scienceworld-record/1"
@@ -147,7 +147,7 @@ def from_json(line: str, where: str = "record") -> Record:
     except RecordError:
         raise
     except (ValueError, KeyError, TypeError) as error:
-        raise RecordError(f"{where}: not a record: {error!r}") from error
+        raise RecordError(f"{where}: not a record: {reason(error)}") from error
     raise RecordError(f"{where}: unknown kind {raw['kind']!r}")
 
 

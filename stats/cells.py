@@ -221,7 +221,7 @@ def _oracle_cell(cell: Cell, found: Sequence[Outcome]) -> OracleCell:
         asked = {task: list(range(1, cell.horizon + 1)) for task in tasks}
     missing = [f"{task}#{stage}" for task in tasks for stage in asked[task] if stage not in stages[task]]
     if missing:
-        raise CellError(f"{describe(cell)}: {len(missing)} decisions missing: {some(missing)}")
+        raise CellError(f"{describe(cell)}: missing decisions ({len(missing)}): {some(missing)}")
     agree = np.array([[stages[task][stage] for stage in asked[task]] for task in tasks])
     return OracleCell(cell, tasks, tuple(fingerprints[task] for task in tasks), agree)
 

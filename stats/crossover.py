@@ -29,6 +29,7 @@ from stsr.stats.estimators import (
 )
 from stsr.stats.outcomes import CellError
 from stsr.stats.results import Interval, PairedTest, Summary
+from stsr.stats.words import listed
 
 KINDS = ("free_run", "oracle_prefix")
 
@@ -127,7 +128,8 @@ def build(
     used = [cell for cell in cells if belongs(spec, cell.cell)]
     if not used:
         found = ", ".join(sorted({f"{c.cell.model} {describe(c.cell)}" for c in cells})) or "no cells"
-        raise CellError(f"no cell of base {spec.base} at H{spec.horizon} in {spec.views}; found: {found}")
+        views = listed(spec.views)
+        raise CellError(f"no cell of base {spec.base} at H{spec.horizon} under {views}; found: {found}")
     check_comparable(used)
     _check_revisions(used)
     kinds = [kind for kind in KINDS if any(cell.kind == kind and cell.cell.adapter for cell in used)]
@@ -173,7 +175,7 @@ def _build_kind(spec: CrossoverSpec, kind: str, cells: Sequence[AnyCell], draws:
         if place not in places
     ]
     if missing:
-        raise CellError(f"{kind}: {len(missing)} cells missing: {'; '.join(missing)}")
+        raise CellError(f"{kind}: missing cells ({len(missing)}): {'; '.join(missing)}")
     seeds = tuple(
         _build_seed(spec, s, {k[1:]: places[v] for k, v in wanted.items() if k[0] == s}, draws, seed)
         for s in sorted(spec.adapters)

@@ -77,7 +77,8 @@ def build(spec: TableSpec, frame: Frame, *, strict: bool = False) -> Built | Non
     if spec.summary:
         summaries = _summaries(spec, part, keys)
     if strict and (missing or not complete):
-        raise CellError(f"{spec.id}: {len(missing) or 'all'} cells missing: {some(missing) or 'no records'}")
+        many, which = len(missing) or "all", some(missing) or "no records"
+        raise CellError(f"{spec.id}: missing cells ({many}): {which}")
     return Built(spec, numbers, missing, summaries) if complete else None
 
 
