@@ -65,10 +65,11 @@ def _result(kind: str, cell: Cell, rows: list[Outcome]) -> Result:
 def verify(name: str, device: str) -> str:
     """What proving the adapter `name` (ID, ID@REVISION or a folder) again showed, as a line.
 
-    Raises AdapterError or PinError, see `adapter_release.verify`.
+    Raises ValueError for an unknown device, AdapterError or PinError, see `adapter_release.verify`.
     """
-    from stsr.hub_cards import adapter_release  # torch and peft are needed for this alone
+    from stsr.hub_cards import adapter_release, bases  # torch and peft are needed for this alone
 
+    bases.check_device(device)
     done = adapter_release.verify(*split_revision(name), device)
     return (
         f"{done.source.source} at {done.source.revision}: {done.proof.keys} weights, none missing, none "

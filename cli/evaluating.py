@@ -72,7 +72,8 @@ def list_tasks(pattern: str) -> None:
     said = {name: says for name, says in sorted(every.items()) if fnmatchcase(name, pattern)}
     if not said:
         near = get_close_matches(pattern, every, n=4, cutoff=0.4)
-        raise ValueError(f"no task or group is like {pattern!r}; near are {', '.join(near) or 'none'}")
+        known = f"near are {', '.join(near)}" if near else "`stsr tasks` alone lists all"
+        raise ValueError(f"no task or group is like {pattern!r}; {known}")
     width = max(map(len, said))
     for name, says in said.items():
         print(f"{name:<{width}}  {says}")

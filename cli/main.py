@@ -416,7 +416,7 @@ def _usage(error: Any) -> str:
     """What was wrong with the words of a command, on one line; for an unknown command, the known ones."""
     said = " ".join(error.format_message().split())
     known = getattr(error.ctx and error.ctx.command, "commands", None)
-    return f"{said.rstrip('.')}; there are {', '.join(known)}" if known else said
+    return f"{said.rstrip('.')}; there are {', '.join(known)}" if known and "command" in said else said
 
 
 def _interrupted() -> int:

@@ -57,6 +57,12 @@ def test_follow_prints_the_eight_stops(tmp_path):
         ),
         (["nonsense"], "No such command 'nonsense'; there are build, publish, diff, train"),
         (["hub"], "Missing command; there are serve"),
+        (["--colour"], "No such option: --colour"),
+        (["tasks", "zzz*"], "no task or group is like 'zzz*'; `stsr tasks` alone lists all"),
+        (
+            ["adapters", "verify", "recipes", "--device", "banana"],
+            "unknown device 'banana'; this machine has",
+        ),
         (["records", "psh"], "there are push, traces"),
         (["hub", "serve", "--port", "99999"], "'--port': Input should be less than or equal to 65535"),
         (["build", "recipes/datasets/table-workflows.yaml", "--out", "README.md"], "'README.md' is a file"),
