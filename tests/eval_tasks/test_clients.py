@@ -348,12 +348,12 @@ from stsr.hub_cards.publish import publish_folder
 model, data = map(Path, sys.argv[1:])
 (model / "README.md").write_text("A model.")
 made = {
-    "dataset": publish_folder(data, "stsr/table-workflows", "dataset", tag="v1.0.0", message="1").commit,
+    "dataset": publish_folder(data, "stsr/table-workflows", "dataset", tag="v1.1.0", message="1").commit,
     "model": publish_folder(model, "stsr/tiny", "model", tag="v1.0.0", message="1").commit,
 }
 (path,) = evaluate(
     model="stsr/tiny", model_revision="v1.0.0", adapters=[None],
-    tasks=["stsr_oracle_h4_full"], sources={"workflows": ("stsr/table-workflows", "v1.0.0")}, split=None,
+    tasks=["stsr_oracle_h4_full"], sources={"workflows": ("stsr/table-workflows", "v1.1.0")}, split=None,
     out=Path("out"), batch_size=2, limit=2, dtype="float32", device="cpu",
 )
 cell = next(records.read([path])).cell
@@ -385,7 +385,7 @@ def test_revisions_of_a_hub_become_commits(model: Path, data: Path, tmp_path: Pa
     assert done.returncode == 0, done.stderr[-3000:]
     *twice, nothing = done.stdout.splitlines()[-3:]
     for unknown in twice:
-        assert "has no revision v9; tags: v1.0.0; branches: main" in unknown
+        assert "has no revision v9; tags: v1.1.0; branches: main" in unknown
     assert nothing.startswith(
         "stsr/nothing is no folder here; there is no model stsr/nothing at http://127.0.0.1:"
     )
