@@ -154,18 +154,14 @@ class Family(NamedTuple):
     summary: str
     """One line for the cards: what a task of this family is."""
 
-    def check(self, horizon: int, variant: str = "") -> None:
-        """Raises ValueError, naming the alternatives, for an unknown horizon or variant."""
+    def generate(self, horizon: int, seed: int, variant: str = "") -> Task:
+        """One task. Raises ValueError, naming the alternatives, for an unknown horizon or variant."""
         if horizon not in self.horizons:
             known = ", ".join(map(str, self.horizons))
             raise ValueError(f"the family {self.name} has horizon {known}; not {horizon}")
         if variant not in self.variants:
             known = ", ".join(name or "no name" for name in self.variants)
             raise ValueError(f"the family {self.name} has variants with {known}; not {variant!r}")
-
-    def generate(self, horizon: int, seed: int, variant: str = "") -> Task:
-        """One task. Raises ValueError as `check` does."""
-        self.check(horizon, variant)
         return self.make(horizon, seed, variant)
 
 

@@ -83,7 +83,6 @@ def test_follow_prints_the_eight_stops(tmp_path):
             ["train", "recipes/sft/tiny.yaml", "--view", "full", "--set", "seed=-1", "--out", "never"],
             "a seed is a whole number from 0",
         ),
-        (["follow", "chain-h5/62017#9@full"], "the family chain has horizon 4, 8, 16; not 5"),
         (["train", "recipes/sft/tiny.yaml", "--seed", "1"], "Missing option '--view'"),
         (
             ["eval", "--model", "a/b", "--tasks", "x", "--out", "x", "--limit", "-1"],

@@ -345,6 +345,7 @@ def test_folders_that_stsr_did_not_build(base: Path, copy: Path, tmp_path: Path)
 def published(api: HfApi, base: Path, copy: Path, declaration: Declaration) -> Iterator[Path]:
     """The base as v1.0.0, and as v1.1.0 a copy with two reworded rows; gives the second folder."""
     edit_rows(copy, "h4-full/train.parquet", reworded)
+    edit_manifest(copy, lambda manifest: manifest.update(version="1.1.0"))
     api.delete_repo(REPO, repo_type="dataset", missing_ok=True)
     for folder, tag in ((base, "v1.0.0"), (copy, "v1.1.0")):
         publish_folder(folder, REPO, "dataset", tag=tag, message="Version")
